@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+# Everything here is a Debian package (scripts/packages.txt); nothing is vendored or fetched.
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
+if(HALFBYTE_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+if(HALFBYTE_BENCHMARKS)
+  find_package(benchmark REQUIRED)
+endif()

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+include(GoogleTest)
+
+# halfbyte_test(NAME SOURCES ... DEPENDS layer ... [LABELS label ...])
+# One GoogleTest program; each of its tests is a ctest test. Labels in use: slow, gpu, threads.
+function(halfbyte_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS;LABELS")
+  add_executable(${name} ${arg_SOURCES})
+  list(TRANSFORM arg_DEPENDS PREPEND halfbyte_)
+  target_link_libraries(${name} PRIVATE ${arg_DEPENDS} halfbyte_options GTest::gmock GTest::gtest_main)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_definitions(${name} PRIVATE HALFBYTE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
+    PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 300)
+endfunction()

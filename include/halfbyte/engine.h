@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The engine: loads a checkpoint, decodes many requests together. It speaks token ids only.
+#ifndef HALFBYTE_ENGINE_H_
+#define HALFBYTE_ENGINE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "halfbyte/moe.h"
+
+namespace halfbyte {
+
+struct SamplingParams {
+  float temperature = 0.0F;  // 0: greedy
+  int top_k = 0;             // 0: all
+  float top_p = 1.0F;        // (0, 1]
+  std::uint64_t seed = 0;    // the same seed and request give the same tokens
+  std::int64_t max_new_tokens = 128;
+  std::vector<std::int32_t> stop_token_ids;  // ends the request; reported as the last token
+  bool ignore_eos = false;                   // else the model's end-of-text ids stop too
+};
+
+using RequestId = std::uint64_t;
+
+struct Request {
+  std::vector<std::int32_t> prompt_ids;
+  SamplingParams sampling;
+};
+
+enum class FinishReason : std::int32_t {
+  kNone = 0,
+  kStop = 1,
+  kLength = 2,
+  kCancelled = 3,
+  kError = 4
+};
+
+/// One step of one request.
+struct TokenEvent {
+  RequestId request_id = 0;
+  std::int32_t token_id = -1;  // -1 when the event carries no token (cancelled, error)
+  FinishReason finish_reason = FinishReason::kNone;
+  std::string error;  // with kError
+};
+
+/// --dtype, --kv-cache-dtype
+enum class ComputeDtype : std::int32_t { kAuto = 0, kFloat32 = 1, kBfloat16 = 2 };
+enum class KvCacheDtype : std::int32_t { kAuto = 0, kFloat32 = 1, kBfloat16 = 2, kFp8 = 3 };
+
+struct EngineOptions {
+  std::string model_path;
+  MoeOptions moe;
+  ActivationMode linear_activation_mode = ActivationMode::kAuto;  // other NVFP4 linears
+  ComputeDtype dtype = ComputeDtype::kAuto;
+  KvCacheDtype kv_cache_dtype = KvCacheDtype::kAuto;
+  std::int64_t max_prefill_tokens = 16384;
+  std::int64_t chunked_prefill_size = 0;  // 0: decide
+  std::int64_t max_running_requests = 64;
+  std::int64_t max_dispatch_tokens_per_rank = 0;  // 0: default of the token budget
+  std::int64_t max_context_tokens = 0;            // 0: the model's
+  std::int64_t kv_cache_tokens = 0;               // per rank; 0: decide
+  bool ignore_index = false;
+  std::function<void(std::string_view)> notice;  // one line each; may be null
+  std::function<void(std::int64_t done, std::int64_t total)> load_progress;  // layers; may be null
+};
+
+struct EngineInfo {
+  std::string model_name;  // architecture
+  std::string backend;
+  std::string transport;
+  std::string activation_mode;
+  int ep_size = 1;
+  std::int64_t vocab_size = 0;
+  std::int64_t max_context_tokens = 0;
+  std::vector<std::int32_t> eos_token_ids;
+};
+
+struct EngineStats {
+  std::int64_t waiting = 0;
+  std::int64_t running = 0;
+  std::int64_t free_blocks = 0;
+  std::int64_t total_blocks = 0;
+  std::int64_t prefill_tokens = 0;  // since start
+  std::int64_t decode_tokens = 0;
+  std::int64_t steps = 0;
+};
+
+/// Runs on a thread of its own from create() to destruction. submit, poll and cancel may be called
+/// from any thread.
+class Engine {
+ public:
+  static Result<std::unique_ptr<Engine>> create(EngineOptions options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// Queues a request. kInvalidArgument: empty prompt, an id outside the vocabulary, a prompt that
+  /// does not fit, a sampling parameter out of range; kDeviceError and the cause once failed.
+  Result<RequestId> submit(Request request);
+  /// Events since the last call, in order; waits up to `timeout_ms` for the first. Empty: none
+  /// came.
+  std::vector<TokenEvent> poll(int timeout_ms);
+  /// Frees the request's blocks within one step; its last event is kCancelled. Unknown ids: no
+  /// effect.
+  void cancel(RequestId request_id);
+
+  /// Logits of every position of one sequence, fp32 [ids, vocab]; for checks, outside any batch.
+  Result<std::vector<float>> score(const std::vector<std::int32_t>& ids);
+
+  const EngineInfo& info() const;
+  EngineStats stats() const;
+
+ private:
+  struct Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace halfbyte
+
+#endif  // HALFBYTE_ENGINE_H_

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The MoE layer, for those who have an engine of their own: describe it (MoeSpec, MoeOptions),
+// create it, give it its experts one at a time, run it. examples/moe_layer.cpp is a whole program.
+#ifndef HALFBYTE_MOE_H_
+#define HALFBYTE_MOE_H_
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "halfbyte/result.h"
+#include "halfbyte/tensor_view.h"
+
+namespace halfbyte {
+
+class Transport;  // connects ranks; null means one rank
+
+// --------------------------------------------------------------------------------- weights
+
+/// How one matrix is stored.
+enum class WeightFormat : std::int32_t {
+  kNvfp4 = 0,  // E2M1 codes, an E4M3 block scale per 16 columns, one fp32 global scale
+  kFp8 = 1,    // E4M3, an fp32 scale per scale_block_rows x scale_block_cols
+  kBf16 = 2,
+  kF16 = 3,
+  kF32 = 4,
+};
+
+/// A weight matrix [rows, cols] in canonical form: y = x W^T. A view; it owns nothing.
+///
+///   kNvfp4: w[r][c] = e2m1(codes, nibble c) * e4m3(block_scale[r][c / 16]) * global_scale
+///   kFp8:   w[r][c] = e4m3(codes[r][c]) * scale[r / scale_block_rows][c / scale_block_cols]
+///   others: codes holds the elements, little-endian, possibly unaligned.
+struct CanonicalMatrix {
+  WeightFormat format = WeightFormat::kNvfp4;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::span<const std::uint8_t>
+      codes;  // nvfp4 [rows, cols / 2], low nibble = even column; else elements
+  std::span<const std::uint8_t> block_scale;  // nvfp4 [rows, cols / 16], E4M3 bytes, linear layout
+  float global_scale = 1.0F;          // nvfp4; multiplies: not the reciprocal some tools store
+  std::span<const float> scale;       // fp8 [ceil(rows / block_rows), ceil(cols / block_cols)]
+  std::int64_t scale_block_rows = 0;  // fp8
+  std::int64_t scale_block_cols = 0;  // fp8
+};
+
+/// One expert. `gate` has no rows when the activation is not gated.
+struct CanonicalExpert {
+  CanonicalMatrix gate;  // [intermediate_size, hidden_size]
+  CanonicalMatrix up;    // [intermediate_size, hidden_size]
+  CanonicalMatrix down;  // [hidden_size, intermediate_size]
+};
+
+/// A scale tensor as a caller has it; shape {} is a scalar, {0} is empty.
+struct ScaleTensor {
+  std::vector<std::int64_t> shape;
+  std::vector<float> values;
+};
+
+/// Activation scales of all experts (never of this rank's only). Needed by w4a4 alone.
+/// Accepted shapes: [], [1], [E], [E,1]; for gate_up also [E,2] (gate, up); [L], [L,2] with a
+/// transport.
+struct ExpertInputScales {
+  ScaleTensor gate_up;
+  ScaleTensor down;
+};
+
+/// All experts of a rank as plain arrays, for callers who do not stream them one at a time.
+struct ExpertArrays {
+  std::int64_t num_experts = 0;  // L: how many are given, in the order of their ids
+  std::span<const std::uint8_t>
+      gate_up_codes;  // [L, 2 * I, H / 2], gate rows first ([L, I, H / 2] when not gated)
+  std::span<const std::uint8_t> gate_up_block_scale;  // [L, 2 * I, H / 16]
+  std::span<const std::uint8_t> down_codes;           // [L, H, I / 2]
+  std::span<const std::uint8_t> down_block_scale;     // [L, H, I / 16]
+  ScaleTensor
+      gate_up_global_scale;  // [], [1], [E], [E,1], [E,2] (gate, up) of all experts, or [L], [L,2]
+  ScaleTensor down_global_scale;  // [], [1], [E], [E,1], or [L]
+};
+
+// --------------------------------------------------------------------------------- description
+
+/// Which numbers the experts see. docs/numerics.md defines each.
+enum class ActivationMode : std::int32_t {
+  kAuto = 0,
+  kW4a16 = 1,
+  kW4a4 = 2,
+  kW4a4Dynamic = 3,
+  kW4a8 = 4
+};
+std::string_view activation_mode_name(ActivationMode mode);
+Result<ActivationMode> parse_activation_mode(std::string_view name);
+
+enum class ActivationFunction : std::int32_t {
+  kSwiglu = 0,
+  kSwigluClamped = 1,
+  kRelu2 = 2,
+  kGegluTanh = 3
+};
+
+struct ActivationSpec {
+  ActivationFunction function = ActivationFunction::kSwiglu;
+  // kSwigluClamped: h = (g' * sigmoid(alpha * g')) * (u' + beta), g' = min(g, limit), u' = clamp(u,
+  // +-limit).
+  float alpha = 1.0F;
+  float beta = 0.0F;
+  float limit = std::numeric_limits<float>::infinity();
+  bool gated() const { return function != ActivationFunction::kRelu2; }
+};
+
+enum class RoutingMethod : std::int32_t {
+  kSoftmax = 0,
+  kSoftmaxRenorm = 1,
+  kSigmoidBias = 2,
+  kGroupedMax = 3,
+  kGroupedTop2 = 4,
+  kSqrtSoftplus = 5,
+  kLlama4 = 6,
+};
+
+struct RouterSpec {
+  RoutingMethod method = RoutingMethod::kSoftmaxRenorm;
+  bool grouped_max_uses_sigmoid = false;  // kGroupedMax: score by sigmoid instead of softmax
+  int num_groups = 1;                     // 0 and 1: no groups
+  int topk_group = 1;                     // groups kept
+  bool renormalize = false;               // for the methods where it is optional
+  float routed_scaling_factor = 1.0F;     // multiplied into the weights once, here
+};
+
+/// What a layer computes. Nothing about where or how.
+struct MoeSpec {
+  std::int64_t hidden_size = 0;        // H, a multiple of 16
+  std::int64_t intermediate_size = 0;  // I of one whole expert, a multiple of 16
+  std::int64_t num_experts = 0;        // E, physical experts over all ranks
+  std::int64_t top_k = 0;
+  WeightFormat expert_format = WeightFormat::kNvfp4;  // kNvfp4, kFp8 or kBf16
+  ActivationSpec activation;
+  RouterSpec router;
+  bool apply_router_weight_on_input = false;  // top_k must be 1
+  DType x_dtype = DType::kBf16;               // kBf16, kF16 or kF32
+  DType y_dtype = DType::kBf16;
+  bool declares_activation_quantization = false;  // the checkpoint asks for w4a4
+};
+
+enum class CombineMode : std::int32_t { kOrdered = 0, kFast = 1 };
+
+/// How to run it: the options of the command, one to one. Empty and 0 mean "decide for me".
+struct MoeOptions {
+  std::string runner_backend = "auto";  // --moe-runner-backend
+  std::string transport = "auto";       // --moe-transport
+  std::string a2a_backend = "none";     // --moe-a2a-backend: none (standard) or all_to_all
+  ActivationMode activation_mode = ActivationMode::kAuto;
+  CombineMode combine_mode = CombineMode::kOrdered;
+  std::optional<DType> combine_dtype;  // wire of combine; default y_dtype
+  std::optional<bool> nvfp4_dispatch;  // default: on for the w4a4 modes under all_to_all
+  bool fast_activation_math = false;   // --moe-activation-math fast
+  bool exact_float32 = false;          // --dtype float32 given: no split15 activations
+  int tp_size = 0;
+  int ep_size = 0;
+  int dp_size = 0;
+  bool enable_dp_attention = false;
+  std::int64_t capacity_tokens = 0;  // T of the largest forward of one rank; required
+  int num_threads = 0;               // of a CPU backend; 0: the cores this process may use
+};
+
+// --------------------------------------------------------------------------------- running
+
+/// topk_idx and topk_weights of a step; views. An id of -1, or one outside [0, E), is no route.
+struct Routing {
+  std::span<const std::int32_t> topk_idx;  // [num_tokens, top_k]
+  std::span<const float> topk_weights;     // [num_tokens, top_k], final: never scaled again
+};
+
+/// Output of a shared expert, added once. `rows` is empty when there is none.
+struct SharedExpert {
+  enum class Kind : std::int32_t { kNone = 0, kReplicated = 1, kSharded = 2 };
+  Kind kind = Kind::kNone;
+  ConstMatrixView rows;  // [num_tokens, hidden_size], kF32
+};
+
+/// Per layer, since creation.
+struct MoeCounters {
+  std::vector<std::int64_t> tokens_per_expert;  // [num_experts], local experts only
+  std::int64_t dropped_routes = 0;
+  std::int64_t padded_rows = 0;
+  std::int64_t unroutable_rows = 0;
+  std::int64_t expert_bytes_read = 0;
+};
+
+/// One MoE layer on one rank.
+///
+/// create -> load_expert for every expert (any order) -> finish_loading -> run, run, ...
+/// Thread rule: one thread at a time. With several ranks every rank makes the same calls.
+class MoeLayer {
+ public:
+  /// Plans the layer and allocates all it will ever need. `input_scales` may be empty unless the
+  /// mode is w4a4. `transport` is null for one rank and outlives the layer.
+  ///
+  /// @return kInvalidArgument (options contradict, with the remedy), kUnsupported (no backend can
+  /// do
+  ///         it: each one's reason), kCorruptData (an input scale is not finite and > 0; all
+  ///         named).
+  static Result<std::unique_ptr<MoeLayer>> create(const MoeSpec& spec,
+                                                  const MoeOptions& options,
+                                                  const ExpertInputScales& input_scales = {},
+                                                  Transport* transport = nullptr);
+  ~MoeLayer();
+  MoeLayer(const MoeLayer&) = delete;
+  MoeLayer& operator=(const MoeLayer&) = delete;
+
+  /// The experts this rank holds: [first_expert, first_expert + num_local_experts).
+  std::int64_t first_expert() const;
+  std::int64_t num_local_experts() const;
+
+  /// Takes one whole expert (this rank cuts out its part), validates it, and converts it to the
+  /// backend's layout. Nothing of `expert` is kept. Experts of other ranks are ignored.
+  Status load_expert(std::int64_t expert_idx, const CanonicalExpert& expert);
+  /// All experts at once, then finish_loading().
+  Status load_arrays(const ExpertArrays& arrays);
+  /// Computes every derived scale. kInvalidArgument names the experts that were never loaded.
+  Status finish_loading();
+
+  /// logits fp32 [num_tokens, E] -> ids and weights; bias is empty or [E].
+  Status route(ConstMatrixView logits,
+               std::span<const float> bias,
+               std::span<std::int32_t> topk_idx,
+               std::span<float> topk_weights);
+
+  /// y = sum over a token's experts of weight * expert(x), plus the shared expert, rounded once.
+  /// x [num_tokens, H] of spec.x_dtype, y [num_tokens, H] of spec.y_dtype. `tokens_per_rank` lists
+  /// T_r of all dp ranks, needed with a transport. kCapacityExceeded leaves y untouched on all
+  /// ranks.
+  Status run(ConstMatrixView x,
+             const Routing& routing,
+             const SharedExpert& shared,
+             MatrixView y,
+             std::span<const std::int64_t> tokens_per_rank = {});
+
+  /// run() in two halves; what the caller does between them overlaps with the exchange of tokens.
+  Status start(ConstMatrixView x,
+               const Routing& routing,
+               std::span<const std::int64_t> tokens_per_rank = {});
+  Status finish(const SharedExpert& shared, MatrixView y);
+
+  /// Tokens already sorted by expert: x and y are [num_local_experts * rows_per_expert, H], of
+  /// which the first counts[e] rows of each expert are valid; y is unweighted. Other rows are not
+  /// touched.
+  Status run_bucketed(ConstMatrixView x, std::span<const std::int32_t> counts, MatrixView y);
+
+  /// The plan as text: backend, dispatcher, formats of x, h and rows, workspace map.
+  std::string describe_plan() const;
+  std::string_view backend_name() const;
+  std::string_view transport_name() const;
+  ActivationMode activation_mode() const;
+  const MoeCounters& counters() const;
+
+ private:
+  struct Impl;
+  explicit MoeLayer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace halfbyte
+
+#endif  // HALFBYTE_MOE_H_

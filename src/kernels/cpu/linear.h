@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// y = x W^T on the CPU for every weight format; experts and dense linears use the same kernels.
+#ifndef HALFBYTE_KERNELS_CPU_LINEAR_H_
+#define HALFBYTE_KERNELS_CPU_LINEAR_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "base/host_buffer.h"
+#include "base/thread_pool.h"
+#include "halfbyte/moe.h"
+
+namespace halfbyte::cpu {
+
+/// A weight matrix in the layout of the kernels. Owns its memory; immutable once packed; any thread
+/// may read.
+struct PackedMatrix {
+  WeightFormat format = WeightFormat::kNvfp4;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  float global_scale = 1.0F;
+  HostBuffer data;
+};
+
+/// Packs a canonical matrix. kUnsupported: a format or shape that the kernels do not take.
+Result<PackedMatrix> pack_matrix(const CanonicalMatrix& weight);
+
+/// y [num_tokens, rows] (row stride y_stride floats) = x [num_tokens, cols] W^T, fp32 in and out,
+/// weights exact (kNvfp4 without its global scale when `apply_global_scale` is false). Each element
+/// is summed in an order that depends on cols alone: the same bits for every num_tokens and number
+/// of threads, with at least 8 partial sums.
+void linear(const PackedMatrix& weight,
+            const float* x,
+            std::int64_t num_tokens,
+            float* y,
+            std::int64_t y_stride,
+            bool apply_global_scale,
+            ThreadPool& pool);
+
+/// The instruction set that runs here and why: "avx2 (no avx512f)".
+std::string_view isa_description();
+
+}  // namespace halfbyte::cpu
+
+#endif  // HALFBYTE_KERNELS_CPU_LINEAR_H_

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which (transport, backend) pair runs a layer: one ordered list, each entry with its reason.
+#ifndef HALFBYTE_MOE_REGISTRY_H_
+#define HALFBYTE_MOE_REGISTRY_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "halfbyte/backends.h"
+#include "moe/expert_backend.h"
+
+namespace halfbyte {
+
+enum class TakenByAuto : std::int32_t { kNo = 0, kWorldOne = 1, kWorldMany = 2 };
+
+struct RegistryEntry {
+  std::string transport;
+  std::string backend;
+  TakenByAuto taken_by_auto = TakenByAuto::kNo;
+  std::function<Status(const MoeSpec&, ActivationMode)> can_run;
+};
+
+/// The pairs of nvfp4-moe 11.1, in order. Tests build lists of their own.
+Result<std::vector<RegistryEntry>> make_registry(
+    std::vector<RegistryEntry> entries);  // refuses duplicates
+const std::vector<RegistryEntry>& default_registry();
+
+struct RegistryChoice {
+  std::string transport;
+  std::string backend;
+  ActivationMode mode = ActivationMode::kW4a16;
+  std::vector<std::string> log;  // a line per skipped entry with its reason, then the chosen one
+};
+
+/// Rules of 11.1. `world` is the number of ranks; `has_launcher` is true when one started the
+/// process.
+Result<RegistryChoice> choose_entry(const std::vector<RegistryEntry>& registry,
+                                    const MoeSpec& spec,
+                                    const MoeOptions& options,
+                                    int world,
+                                    bool has_launcher);
+
+}  // namespace halfbyte
+
+#endif  // HALFBYTE_MOE_REGISTRY_H_

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef HALFBYTE_TEXT_CHAT_TEMPLATE_H_
+#define HALFBYTE_TEXT_CHAT_TEMPLATE_H_
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "halfbyte/result.h"
+
+namespace halfbyte {
+
+/// A model's chat template: the part of Jinja that published templates use. Immutable; any thread.
+class ChatTemplate {
+ public:
+  /// From chat_template.jinja or tokenizer_config.json of a model directory.
+  static Result<std::unique_ptr<ChatTemplate>> load(const std::string& directory);
+  /// From source. kInvalidArgument with line and column; kUnsupported names the construct.
+  static Result<std::unique_ptr<ChatTemplate>> parse(std::string_view source);
+  ~ChatTemplate();
+
+  /// Renders with the variables of a JSON object: messages, tools, add_generation_prompt,
+  /// enable_thinking, and any other. Keys of messages that are null are removed first. A template's
+  /// own raise_exception is kInvalidArgument with its text.
+  Result<std::string> render(std::string_view variables_json) const;
+
+ private:
+  struct Impl;
+  explicit ChatTemplate(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace halfbyte
+
+#endif  // HALFBYTE_TEXT_CHAT_TEMPLATE_H_
