@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One function per command, in a file of its name. Only this folder reads the environment and
+// prints.
+#ifndef HALFBYTE_TOOLS_HALFBYTE_COMMAND_H_
+#define HALFBYTE_TOOLS_HALFBYTE_COMMAND_H_
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "halfbyte/engine.h"
+#include "moe/token_budget.h"
+
+namespace halfbyte::tool {
+
+// Adds the command to `app`; its callback runs it and throws CLI::RuntimeError(status) to exit
+// non-zero.
+void add_run(CLI::App& app);
+void add_eval(CLI::App& app);
+void add_inspect(CLI::App& app);  // a model, or `inspect backends`
+void add_check(CLI::App& app);
+void add_plan(CLI::App& app);
+void add_tokenize(CLI::App& app);
+
+// ---- shared by the commands (options.cpp, output.cpp)
+
+/// Options of the MoE layer (nvfp4-moe 11.2) that run, eval, check and plan share.
+void add_moe_options(CLI::App& command, MoeOptions& options);
+/// Options of the engine beyond them: dtypes, token limits, --ignore-index.
+void add_engine_options(CLI::App& command, EngineOptions& options);
+/// Options that only size the token budget.
+void add_token_budget_options(CLI::App& command, TokenBudgetOptions& options);
+
+/// Prints "error: <status>" on stderr and throws CLI::RuntimeError(1); no effect when ok.
+void exit_on_error(const Status& status);
+template <typename T>
+T value_or_exit(Result<T> result) {
+  if (!result.ok()) exit_on_error(result.status());
+  return std::move(result).value();
+}
+/// Prints one JSON object on stdout.
+void print_json(const nlohmann::ordered_json& json);
+/// A sink that prints "notice: ..." on stderr.
+void print_notice(std::string_view line);
+/// A progress line on stderr when it is a terminal, one line per tenth otherwise.
+void print_progress(std::string_view what, std::int64_t done, std::int64_t total);
+
+}  // namespace halfbyte::tool
+
+#endif  // HALFBYTE_TOOLS_HALFBYTE_COMMAND_H_
