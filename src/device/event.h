@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef HALFBYTE_DEVICE_EVENT_H_
+#define HALFBYTE_DEVICE_EVENT_H_
+
+#include <cuda_runtime_api.h>
+
+#include "device/stream.h"
+#include "halfbyte/result.h"
+
+namespace halfbyte::device {
+
+/// Owns a CUDA event that keeps time. Move-only.
+class Event {
+ public:
+  static Result<Event> create();
+  ~Event();
+  Event(Event&& other) noexcept;
+  Event& operator=(Event&& other) noexcept;
+
+  Status record(const Stream& stream) const;
+  /// Waits for `end`, then returns the milliseconds from this event to it.
+  Result<float> milliseconds_until(const Event& end) const;
+
+ private:
+  explicit Event(cudaEvent_t handle) : handle_(handle) {}
+  cudaEvent_t handle_ = nullptr;
+};
+
+}  // namespace halfbyte::device
+
+#endif  // HALFBYTE_DEVICE_EVENT_H_
