@@ -5,7 +5,9 @@
 #ifndef HALFBYTE_MOE_H_
 #define HALFBYTE_MOE_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -19,7 +21,11 @@
 
 namespace halfbyte {
 
-class Transport;  // connects ranks; null means one rank
+class NoticeSink;  // where notices go, one line each, at most once per key
+class Transport;   // connects ranks; null means one rank
+
+/// A sink that hands each line to `line`, at most once per key. Give the same one to every layer.
+std::shared_ptr<NoticeSink> make_notice_sink(std::function<void(std::string_view)> line);
 
 // --------------------------------------------------------------------------------- weights
 
@@ -150,6 +156,12 @@ struct MoeSpec {
 
 enum class CombineMode : std::int32_t { kOrdered = 0, kFast = 1 };
 
+/// Scratch memory that the layers of one rank share, as large as the largest of them needs; it
+/// grows when a layer is created and never later. Between start() and finish() of one layer no
+/// other layer with the same workspace may start.
+class MoeWorkspace;
+std::shared_ptr<MoeWorkspace> make_moe_workspace();
+
 /// How to run it: the options of the command, one to one. Empty and 0 mean "decide for me".
 struct MoeOptions {
   std::string runner_backend = "auto";  // --moe-runner-backend
@@ -165,8 +177,10 @@ struct MoeOptions {
   int ep_size = 0;
   int dp_size = 0;
   bool enable_dp_attention = false;
-  std::int64_t capacity_tokens = 0;  // T of the largest forward of one rank; required
-  int num_threads = 0;               // of a CPU backend; 0: the cores this process may use
+  std::int64_t capacity_tokens = 0;         // T of the largest forward of one rank; required
+  int num_threads = 0;                      // of a CPU backend; 0: the cores this process may use
+  std::shared_ptr<MoeWorkspace> workspace;  // null: the layer has one of its own
+  std::shared_ptr<NoticeSink> notices;      // null: notices are dropped; used by rank 0 alone
 };
 
 // --------------------------------------------------------------------------------- running
@@ -219,10 +233,22 @@ class MoeLayer {
   std::int64_t num_local_experts() const;
 
   /// Takes one whole expert (this rank cuts out its part), validates it, and converts it to the
-  /// backend's layout. Nothing of `expert` is kept. Experts of other ranks are ignored.
+  /// backend's layout. Nothing of `expert` is kept. Experts of other ranks are ignored. Different
+  /// experts may be loaded from different threads.
+  ///
+  /// Loading again replaces weights in place, at the same addresses; a refused expert leaves the
+  /// old one running, an accepted one is used from the next finish_loading() on, before which run()
+  /// is refused.
+  /// @return kInvalidArgument: shape or format differ from the spec; kCorruptData: a global scale
+  ///         that is not finite and > 0, or block scales that are NaN or negative, naming row and
+  ///         group (up to 16, then a count).
   Status load_expert(std::int64_t expert_idx, const CanonicalExpert& expert);
-  /// All experts at once, then finish_loading().
+  /// All experts at once (of all ranks, or of this rank only), then finish_loading(). Every expert
+  /// is validated before the first is replaced.
   Status load_arrays(const ExpertArrays& arrays);
+  /// New activation scales for the weights that are loaded next (kW4a4 alone reads them); a refused
+  /// one leaves the old. Used from the next finish_loading() on.
+  Status set_input_scales(const ExpertInputScales& input_scales);
   /// Computes every derived scale. kInvalidArgument names the experts that were never loaded.
   Status finish_loading();
 
@@ -243,6 +269,7 @@ class MoeLayer {
              std::span<const std::int64_t> tokens_per_rank = {});
 
   /// run() in two halves; what the caller does between them overlaps with the exchange of tokens.
+  /// x and routing are not read after start() returns, so y may be x.
   Status start(ConstMatrixView x,
                const Routing& routing,
                std::span<const std::int64_t> tokens_per_rank = {});
@@ -255,6 +282,8 @@ class MoeLayer {
 
   /// The plan as text: backend, dispatcher, formats of x, h and rows, workspace map.
   std::string describe_plan() const;
+  /// Bytes of workspace that this layer's plan asks for.
+  std::size_t workspace_bytes() const;
   std::string_view backend_name() const;
   std::string_view transport_name() const;
   ActivationMode activation_mode() const;

@@ -12,9 +12,11 @@ namespace halfbyte {
 /// weighting.
 Status check_spec(const MoeSpec& spec);
 
-/// The activation of a config's `hidden_act` and parameters (nvfp4-moe 6); unknown names are
-/// kUnsupported.
+/// "swiglu", "swiglu_clamped", "relu2", "geglu_tanh".
 std::string_view activation_function_name(ActivationFunction function);
+
+/// "nvfp4", "fp8", "bf16", "f16", "f32".
+std::string_view weight_format_name(WeightFormat format);
 
 }  // namespace halfbyte
 

@@ -1,1 +1,166 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "moe/token_budget.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <string_view>
+
+#include "base/checked.h"
+
+namespace halfbyte {
+namespace {
+
+constexpr std::int64_t kMaxTokens = (std::int64_t{1} << 31) - 1;  // ids and rows are int32
+constexpr std::int64_t kMaxRanks = std::int64_t{1} << 16;
+constexpr std::int64_t kDispatchRowTile = 128;         // row tile, and height of a scale tile
+constexpr std::int64_t kDefaultDispatchTokens = 4096;  // a usual prefill step in one dispatch
+
+constexpr std::string_view kDispatchOption = "--moe-max-dispatch-tokens-per-rank";
+constexpr std::string_view kDispatchVariable = "HALFBYTE_MAX_DISPATCH_TOKENS_PER_RANK";
+
+Status check_range(std::string_view option,
+                   std::int64_t value,
+                   std::int64_t low,
+                   std::int64_t high) {
+  if (value >= low && value <= high) return {};
+  return {StatusCode::kInvalidArgument,
+          fmt::format("{} is {}, want {} .. {}", option, value, low, high)};
+}
+
+Status check_options(const TokenBudgetOptions& options) {
+  HALFBYTE_RETURN_IF_ERROR(
+      check_range("--max-prefill-tokens", options.max_prefill_tokens, 1, kMaxTokens));
+  HALFBYTE_RETURN_IF_ERROR(check_range("--piecewise-cuda-graph-max-tokens",
+                                       options.prefill_graph_max_tokens, 0, kMaxTokens));
+  HALFBYTE_RETURN_IF_ERROR(
+      check_range("--cuda-graph-max-bs", options.decode_graph_max_bs, 0, kMaxTokens));
+  HALFBYTE_RETURN_IF_ERROR(
+      check_range("--max-running-requests", options.max_running_requests, 0, kMaxTokens));
+  HALFBYTE_RETURN_IF_ERROR(check_range("--speculative-num-draft-tokens",
+                                       options.speculative_num_draft_tokens, 0, kMaxTokens));
+  HALFBYTE_RETURN_IF_ERROR(check_range("--ep-size", options.ep_size, 1, kMaxRanks));
+  HALFBYTE_RETURN_IF_ERROR(check_range("--dp-size", options.dp_size, 1, kMaxRanks));
+  if (options.a2a_backend == "none" || options.a2a_backend == "all_to_all") return {};
+  return {StatusCode::kInvalidArgument,
+          fmt::format("--moe-a2a-backend is \"{}\", want none or all_to_all", options.a2a_backend)};
+}
+
+// A count as somebody wrote it; nothing when it is empty or 0, which both mean unset.
+Result<std::optional<std::int64_t>> parse_count(std::string_view name, std::string_view text) {
+  if (text.empty()) return std::optional<std::int64_t>();
+  std::int64_t value = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0 || value > kMaxTokens) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{} is \"{}\", want a whole number from 0 (unset) to {}", name, text,
+                              kMaxTokens));
+  }
+  return value == 0 ? std::optional<std::int64_t>() : std::optional<std::int64_t>(value);
+}
+
+// D as given: the option, else its environment twin.
+Result<std::optional<std::int64_t>> given_dispatch_tokens(const TokenBudgetOptions& options,
+                                                          NoticeSink& notices) {
+  HALFBYTE_ASSIGN_OR_RETURN(const auto option,
+                            parse_count(kDispatchOption, options.max_dispatch_tokens_per_rank));
+  HALFBYTE_ASSIGN_OR_RETURN(
+      const auto variable,
+      parse_count(kDispatchVariable, options.env_max_dispatch_tokens_per_rank));
+  if (option && variable) {
+    notices.notice("option over environment: dispatch tokens",
+                   fmt::format("{} = {} is used; {} = {} is not", kDispatchOption, *option,
+                               kDispatchVariable, *variable));
+  }
+  return option ? option : variable;
+}
+
+Result<std::int64_t> decode_tokens(const TokenBudgetOptions& options, std::int64_t per_request) {
+  std::int64_t requests = options.decode_graph_max_bs;
+  if (requests == 0 && options.disaggregation == DisaggregationMode::kDecode) {
+    requests = options.max_running_requests;
+    if (requests == 0) {
+      return Status(StatusCode::kInvalidArgument,
+                    "a decode-only node has no decode batch size: set --cuda-graph-max-bs or "
+                    "--max-running-requests");
+    }
+  }
+  const std::int64_t tokens = requests * per_request;
+  if (tokens <= kMaxTokens) return tokens;
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("a decode batch of {} requests x {} tokens exceeds {} tokens", requests,
+                            per_request, kMaxTokens));
+}
+
+std::int64_t default_dispatch_tokens(const TokenBudgetOptions& options, const TokenBudget& budget) {
+  const std::int64_t decode = budget.max_decode_tokens_per_rank;
+  const std::int64_t bound =
+      options.disaggregation == DisaggregationMode::kDecode ? decode : budget.max_tokens_per_rank;
+  return round_up(
+      std::max({ceil_div(bound, options.ep_size), decode, std::min(bound, kDefaultDispatchTokens)}),
+      kDispatchRowTile);
+}
+
+// V1: a forward fits the ranks together. V2: a decode step, which cannot be split, fits one.
+Status validate_dispatch_tokens(const TokenBudgetOptions& options, const TokenBudget& budget) {
+  const std::int64_t ep = options.ep_size;
+  const std::int64_t d = budget.max_dispatch_tokens_per_rank;
+  const std::int64_t b = budget.max_tokens_per_rank;
+  const std::int64_t bd = budget.max_decode_tokens_per_rank;
+  const bool decode_only = options.disaggregation == DisaggregationMode::kDecode;
+  const std::int64_t wanted = decode_only ? bd : std::max(ceil_div(b, ep), bd);
+  if (!decode_only && d * ep < b) {
+    return {
+        StatusCode::kInvalidArgument,
+        fmt::format("all-to-all holds {} x {} = {} tokens, a forward may need {} (a decode step "
+                    "{}): set {} to {} or more, or lower --max-prefill-tokens or "
+                    "--cuda-graph-max-bs",
+                    ep, d, d * ep, b, bd, kDispatchOption, wanted)};
+  }
+  if (d < bd) {
+    return {
+        StatusCode::kInvalidArgument,
+        fmt::format("all-to-all holds {0} tokens a rank ({1} x {0} = {2}, for forwards of {3}), "
+                    "a decode step needs {4} on one rank and cannot be split: set {5} to {6} or "
+                    "more, or lower --cuda-graph-max-bs or --speculative-num-draft-tokens",
+                    d, ep, d * ep, b, bd, kDispatchOption, wanted)};
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<TokenBudget> make_token_budget(const TokenBudgetOptions& options, NoticeSink& notices) {
+  HALFBYTE_RETURN_IF_ERROR(check_options(options));
+  TokenBudget budget;
+  const bool speculative =
+      !options.speculative_algorithm.empty() && options.speculative_num_draft_tokens != 0;
+  budget.tokens_per_decode_request = speculative ? options.speculative_num_draft_tokens : 1;
+
+  std::int64_t prefill = options.max_prefill_tokens;
+  if (!options.disable_prefill_graphs) {
+    prefill = std::max(prefill, options.prefill_graph_max_tokens);
+  }
+  HALFBYTE_ASSIGN_OR_RETURN(budget.max_decode_tokens_per_rank,
+                            decode_tokens(options, budget.tokens_per_decode_request));
+  budget.max_tokens_per_rank = std::max(prefill, budget.max_decode_tokens_per_rank);
+
+  HALFBYTE_ASSIGN_OR_RETURN(const auto given, given_dispatch_tokens(options, notices));
+  budget.max_dispatch_tokens_per_rank = given ? *given : default_dispatch_tokens(options, budget);
+
+  const bool all_to_all = options.a2a_backend == "all_to_all";
+  if (!all_to_all) {
+    budget.capacity_tokens = budget.max_tokens_per_rank * options.dp_size;
+    budget.max_forward_tokens = budget.max_tokens_per_rank;
+    return budget;
+  }
+  HALFBYTE_RETURN_IF_ERROR(validate_dispatch_tokens(options, budget));
+  budget.capacity_tokens = budget.max_dispatch_tokens_per_rank * options.ep_size;
+  budget.max_forward_tokens =
+      std::min(budget.max_tokens_per_rank, budget.max_dispatch_tokens_per_rank);
+  return budget;
+}
+
+}  // namespace halfbyte
