@@ -32,7 +32,8 @@ bool combine_token(std::span<const std::int32_t> topk_idx,
                    float* y);
 
 /// Joins the partial sums of aligned subtrees: partials[r] covers groups [r, r + 1) * 16 /
-/// num_partials and is null when absent; num_partials is 1, 2, 4, 8 or 16. Returns false when all
+/// num_partials and is null when absent; num_partials is 1, 2, 4, 8 or 16. `scratch` holds
+/// num_partials * hidden_size floats. Returns false when all
 /// are absent.
 bool join_partials(std::span<const float* const> partials,
                    std::int64_t hidden_size,

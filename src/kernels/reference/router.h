@@ -9,7 +9,10 @@
 
 namespace halfbyte::reference {
 
-/// Why `spec` cannot route `num_experts` experts to `top_k`, or ok (nvfp4-moe 7: groups, k).
+/// Whether selection adds the correction bias; the other methods ignore one.
+bool router_uses_bias(RoutingMethod method);
+
+/// Why `spec` cannot route `num_experts` experts to `top_k`, or ok (groups, k).
 Status check_router(const RouterSpec& spec, std::int64_t num_experts, std::int64_t top_k);
 
 /// Routes one row. logits [E]; bias empty or [E]; topk_idx and topk_weights [k]. Slots descend in
