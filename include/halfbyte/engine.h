@@ -17,7 +17,7 @@ namespace halfbyte {
 
 struct SamplingParams {
   float temperature = 0.0F;  // 0: greedy
-  int top_k = 0;             // 0: all
+  int top_k = 0;             // 0 and -1: all
   float top_p = 1.0F;        // (0, 1]
   std::uint64_t seed = 0;    // the same seed and request give the same tokens
   std::int64_t max_new_tokens = 128;
@@ -90,8 +90,9 @@ struct EngineStats {
   std::int64_t steps = 0;
 };
 
-/// Runs on a thread of its own from create() to destruction. submit, poll and cancel may be called
-/// from any thread.
+/// Runs on a thread of its own from create() to destruction. Every member may be called from any
+/// thread. A failure of the device or of a rank ends all requests with kError events and refuses
+/// later ones with its cause.
 class Engine {
  public:
   static Result<std::unique_ptr<Engine>> create(EngineOptions options);
@@ -116,6 +117,7 @@ class Engine {
   EngineStats stats() const;
 
  private:
+  friend class EngineFactory;  // inside the library: starts one on a model that is loaded already
   struct Impl;
   explicit Engine(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

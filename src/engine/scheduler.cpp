@@ -1,1 +1,140 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace halfbyte {
+
+Scheduler::Scheduler(const SchedulerLimits& limits, std::int64_t num_blocks)
+    : limits_(limits), blocks_(num_blocks) {
+  running_.reserve(static_cast<std::size_t>(limits.max_running_requests));
+  slices_.reserve(static_cast<std::size_t>(limits.max_running_requests));
+}
+
+void Scheduler::add(std::unique_ptr<Sequence> sequence) {
+  waiting_.push_back(std::move(sequence));
+}
+
+const std::vector<ScheduledSlice>& Scheduler::schedule() {
+  slices_.clear();
+  schedule_decodes();
+  std::int64_t budget =
+      std::min(limits_.max_step_tokens - num_scheduled_tokens(), limits_.max_prefill_tokens);
+  const std::int64_t decode_tokens = num_scheduled_tokens();
+  schedule_prefills(budget);
+  budget -= num_scheduled_tokens() - decode_tokens;
+  admit(budget);
+  return slices_;
+}
+
+void Scheduler::schedule_decodes() {
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    Sequence& sequence = *running_[i];
+    if (sequence.num_pending_tokens() != 1) continue;
+    if (ensure_block(sequence, i)) schedule_slice(sequence, 1);
+  }
+}
+
+// Room for one more position, at the cost of the youngest. False: that was the sequence itself.
+bool Scheduler::ensure_block(const Sequence& sequence, std::size_t running_idx) {
+  while (!blocks_.grow(running_[running_idx]->block_table, sequence.num_tokens())) {
+    const bool was_itself = running_idx + 1 == running_.size();
+    preempt_youngest();
+    if (was_itself) return false;
+  }
+  return true;
+}
+
+void Scheduler::schedule_prefills(std::int64_t budget) {
+  for (const std::unique_ptr<Sequence>& sequence : running_) {
+    if (budget == 0) return;
+    if (sequence->num_pending_tokens() > 1) budget -= schedule_slice(*sequence, budget);
+  }
+}
+
+void Scheduler::admit(std::int64_t budget) {
+  while (budget > 0 && !waiting_.empty() && num_running() < limits_.max_running_requests) {
+    Sequence& sequence = *waiting_.front();
+    if (!can_admit(sequence)) return;
+    blocks_.grow(sequence.block_table, sequence.num_tokens());
+    running_.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+    budget -= schedule_slice(sequence, budget);
+  }
+}
+
+// A sequence gets the blocks of all its tokens at once, and leaves each running one a block to grow
+// into: otherwise the next steps would send it straight back.
+bool Scheduler::can_admit(const Sequence& sequence) const {
+  return blocks_.num_free() - blocks_for(sequence.num_tokens()) >= num_running();
+}
+
+std::int64_t Scheduler::schedule_slice(Sequence& sequence, std::int64_t budget) {
+  const std::int64_t pending = sequence.num_pending_tokens();
+  const std::int64_t count = std::min(pending, budget);
+  slices_.push_back({&sequence, count, count == pending});
+  return count;
+}
+
+const std::vector<ScheduledSlice>& Scheduler::complete_step() {
+  for (const ScheduledSlice& slice : slices_) {
+    slice.sequence->num_cached_tokens += slice.num_tokens;
+  }
+  return slices_;
+}
+
+std::unique_ptr<Sequence> Scheduler::remove(RequestId request_id) {
+  const auto has_id = [request_id](const auto& sequence) {
+    return sequence->request_id == request_id;
+  };
+  std::unique_ptr<Sequence> removed;
+  if (const auto it = std::find_if(running_.begin(), running_.end(), has_id);
+      it != running_.end()) {
+    removed = std::move(*it);
+    running_.erase(it);
+    blocks_.release(removed->block_table);
+  } else if (const auto queued = std::find_if(waiting_.begin(), waiting_.end(), has_id);
+             queued != waiting_.end()) {
+    removed = std::move(*queued);
+    waiting_.erase(queued);
+  }
+  return removed;
+}
+
+std::unique_ptr<Sequence> Scheduler::remove_any() {
+  if (!running_.empty()) return remove(running_.front()->request_id);
+  if (!waiting_.empty()) return remove(waiting_.front()->request_id);
+  return nullptr;
+}
+
+bool Scheduler::preempt_youngest() {
+  if (running_.empty()) return false;
+  std::unique_ptr<Sequence> sequence = std::move(running_.back());
+  running_.pop_back();
+  blocks_.release(sequence->block_table);
+  sequence->num_cached_tokens = 0;
+  waiting_.push_front(std::move(sequence));
+  return true;
+}
+
+std::int64_t Scheduler::num_tokens() const {
+  std::int64_t total = 0;
+  for (const auto& sequence : running_) {
+    total += sequence->num_tokens();
+  }
+  for (const auto& sequence : waiting_) {
+    total += sequence->num_tokens();
+  }
+  return total;
+}
+
+std::int64_t Scheduler::num_scheduled_tokens() const {
+  std::int64_t total = 0;
+  for (const ScheduledSlice& slice : slices_) {
+    total += slice.num_tokens;
+  }
+  return total;
+}
+
+}  // namespace halfbyte

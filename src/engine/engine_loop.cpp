@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/engine_loop.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <iterator>
+#include <numeric>
+#include <utility>
+
+namespace halfbyte {
+namespace {
+
+Status shut_down() {
+  return {StatusCode::kCancelled, "the engine is shutting down"};
+}
+
+Status allocate(std::vector<float>& logits, std::int64_t rows, std::int64_t vocab_size) {
+  try {
+    logits.resize(static_cast<std::size_t>(rows * vocab_size));
+  } catch (const std::exception&) {  // bad_alloc, length_error
+    return {StatusCode::kOutOfMemory,
+            fmt::format("host memory for the logits of {} tokens ({} bytes) is not available: "
+                        "score a shorter sequence",
+                        rows, rows * vocab_size * 4)};
+  }
+  return {};
+}
+
+bool contains(const std::vector<std::int32_t>& ids, std::int32_t id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+}  // namespace
+
+EngineLoop::EngineLoop(EngineParts parts)
+    : info_(std::move(parts.info)),
+      limits_(parts.limits),
+      num_blocks_(parts.num_blocks),
+      ranks_(std::move(parts.models), std::move(parts.transports), parts.dp_size) {
+  const auto dp_size = static_cast<std::size_t>(parts.dp_size);
+  for (std::size_t dp_rank = 0; dp_rank < dp_size; ++dp_rank) {
+    schedulers_.emplace_back(limits_, num_blocks_);
+  }
+  logits_.resize(dp_size);
+  publish();
+  thread_ = std::thread([this] { run(); });
+}
+
+EngineLoop::~EngineLoop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  inbox_filled_.notify_all();
+  ranks_.abort(shut_down());  // a step that waits for a peer ends now
+  thread_.join();
+}
+
+// ---------------------------------------------------------------- any thread
+
+Status EngineLoop::validate_ids(const std::vector<std::int32_t>& ids) const {
+  if (ids.empty()) {
+    return {StatusCode::kInvalidArgument, "the prompt has no tokens, want at least 1"};
+  }
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= 0 && ids[i] < info_.vocab_size) continue;
+    return {StatusCode::kInvalidArgument,
+            fmt::format("prompt token {} is {}, want 0 to {}: the model's vocabulary", i, ids[i],
+                        info_.vocab_size - 1)};
+  }
+  return {};
+}
+
+Status EngineLoop::validate(const Request& request) const {
+  HALFBYTE_RETURN_IF_ERROR(validate_ids(request.prompt_ids));
+  HALFBYTE_RETURN_IF_ERROR(validate_sampling(request.sampling, info_.vocab_size));
+  const auto prompt_tokens = static_cast<std::int64_t>(request.prompt_ids.size());
+  if (prompt_tokens >= info_.max_context_tokens) {
+    return {StatusCode::kInvalidArgument,
+            fmt::format("the prompt has {} tokens, want fewer than the context of {}: shorten it",
+                        prompt_tokens, info_.max_context_tokens)};
+  }
+  const std::int64_t answer_tokens =
+      std::min(request.sampling.max_new_tokens, info_.max_context_tokens - prompt_tokens);
+  // The last token of an answer is never put in the cache.
+  const std::int64_t needed = blocks_for(prompt_tokens + answer_tokens - 1);
+  if (needed > num_blocks_) {
+    return {StatusCode::kInvalidArgument,
+            fmt::format("{} prompt tokens and up to {} new ones need {} cache blocks of {} tokens, "
+                        "the KV cache has {}: shorten the request or raise kv_cache_tokens",
+                        prompt_tokens, answer_tokens, needed, kKvBlockTokens, num_blocks_)};
+  }
+  return {};
+}
+
+// Ok, or why nothing new is taken. Call with mutex_ held.
+Status EngineLoop::refusal() const {
+  if (!failure_.ok()) {
+    return {StatusCode::kDeviceError,
+            fmt::format("the engine has failed and takes no requests: {}", failure_.to_string())};
+  }
+  return stopping_ ? shut_down() : Status();
+}
+
+Result<RequestId> EngineLoop::submit(Request request) {
+  HALFBYTE_RETURN_IF_ERROR(validate(request));
+  auto sequence = std::make_unique<Sequence>();
+  sequence->num_prompt_tokens = static_cast<std::int64_t>(request.prompt_ids.size());
+  sequence->max_total_tokens = sequence->num_prompt_tokens +
+                               std::min(request.sampling.max_new_tokens,
+                                        info_.max_context_tokens - sequence->num_prompt_tokens);
+  sequence->tokens = std::move(request.prompt_ids);
+  sequence->sampling = std::move(request.sampling);
+
+  const std::lock_guard lock(mutex_);
+  HALFBYTE_RETURN_IF_ERROR(refusal());
+  const RequestId request_id = next_request_id_++;
+  sequence->request_id = request_id;
+  inbox_.requests.push_back(std::move(sequence));
+  ++stats_.waiting;
+  inbox_filled_.notify_one();
+  return request_id;
+}
+
+std::vector<TokenEvent> EngineLoop::poll(int timeout_ms) {
+  std::unique_lock lock(mutex_);
+  events_added_.wait_for(lock, std::chrono::milliseconds(timeout_ms),
+                         [this] { return !events_.empty(); });
+  return std::exchange(events_, {});
+}
+
+void EngineLoop::cancel(RequestId request_id) {
+  const std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return;  // it has ended already
+  inbox_.cancelled.push_back(request_id);
+  inbox_filled_.notify_one();
+}
+
+Result<std::vector<float>> EngineLoop::score(const std::vector<std::int32_t>& ids) {
+  HALFBYTE_RETURN_IF_ERROR(validate_ids(ids));
+  const auto num_tokens = static_cast<std::int64_t>(ids.size());
+  if (num_tokens > info_.max_context_tokens || blocks_for(num_tokens) > num_blocks_) {
+    return Status(
+        StatusCode::kInvalidArgument,
+        fmt::format("{} tokens to score, want at most {}: the context, or what {} cache "
+                    "blocks hold",
+                    num_tokens, std::min(info_.max_context_tokens, num_blocks_ * kKvBlockTokens),
+                    num_blocks_));
+  }
+  ScoreJob job{ids, {}, {}};
+  HALFBYTE_RETURN_IF_ERROR(allocate(job.logits, num_tokens, info_.vocab_size));
+  std::future<Result<std::vector<float>>> answer = job.answer.get_future();
+  {
+    const std::lock_guard lock(mutex_);
+    HALFBYTE_RETURN_IF_ERROR(refusal());
+    inbox_.scores.push_back(std::move(job));
+    inbox_filled_.notify_one();
+  }
+  return answer.get();
+}
+
+EngineStats EngineLoop::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+// ---------------------------------------------------------------- the loop's thread
+
+void EngineLoop::run() {
+  Inbox inbox;
+  Status status;
+  while (status.ok() && take_inbox(inbox)) {
+    status = handle_inbox(inbox);
+    if (status.ok()) status = step();
+    if (status.ok()) publish();
+  }
+  end_everything(status.ok() ? shut_down() : std::move(status));
+}
+
+// Waits for something to do; false when the engine is being destroyed.
+bool EngineLoop::take_inbox(Inbox& inbox) {
+  std::unique_lock lock(mutex_);
+  inbox_filled_.wait(lock, [this] { return stopping_ || !inbox_.empty() || has_work(); });
+  if (stopping_) return false;
+  inbox = std::exchange(inbox_, {});
+  return true;
+}
+
+bool EngineLoop::has_work() const {
+  return std::any_of(schedulers_.begin(), schedulers_.end(),
+                     [](const auto& s) { return s.has_work(); });
+}
+
+Status EngineLoop::handle_inbox(Inbox& inbox) {
+  for (std::unique_ptr<Sequence>& sequence : inbox.requests) {
+    assign(std::move(sequence));
+  }
+  for (const RequestId request_id : inbox.cancelled) {
+    cancel_now(request_id);
+  }
+  Status status;
+  for (ScoreJob& job : inbox.scores) {
+    if (status.ok()) status = run_score(job);
+    if (status.ok()) {
+      job.answer.set_value(std::move(job.logits));
+    } else {
+      job.answer.set_value(status.clone());
+    }
+  }
+  inbox = {};
+  return status;
+}
+
+// To the data-parallel rank with the fewest tokens, the lowest of equals.
+void EngineLoop::assign(std::unique_ptr<Sequence> sequence) {
+  const auto target = std::min_element(
+      schedulers_.begin(), schedulers_.end(),
+      [](const Scheduler& a, const Scheduler& b) { return a.num_tokens() < b.num_tokens(); });
+  target->add(std::move(sequence));
+}
+
+void EngineLoop::cancel_now(RequestId request_id) {
+  for (Scheduler& scheduler : schedulers_) {
+    if (scheduler.remove(request_id) == nullptr) continue;
+    new_events_.push_back({request_id, -1, FinishReason::kCancelled, {}});
+    return;
+  }
+}
+
+Status EngineLoop::step() {
+  if (!has_work()) return {};
+  std::vector<RankBatch> batches;
+  std::vector<std::span<float>> logits;
+  std::int64_t num_tokens = 0;
+  for (std::size_t dp_rank = 0; dp_rank < schedulers_.size(); ++dp_rank) {
+    const RankBatch& batch = batches.emplace_back(make_rank_batch(schedulers_[dp_rank].schedule()));
+    logits_[dp_rank].resize(batch.logit_rows.size() * static_cast<std::size_t>(info_.vocab_size));
+    logits.emplace_back(logits_[dp_rank]);
+    num_tokens += batch.num_tokens();
+  }
+  if (num_tokens == 0) {
+    return {StatusCode::kInternal, "requests wait and none fits a step: the scheduler is wrong"};
+  }
+  HALFBYTE_RETURN_IF_ERROR(ranks_.step(batches, logits));
+  ++counted_.steps;
+  for (std::size_t dp_rank = 0; dp_rank < schedulers_.size(); ++dp_rank) {
+    accept_logits(dp_rank, schedulers_[dp_rank].complete_step());
+  }
+  return {};
+}
+
+void EngineLoop::accept_logits(std::size_t dp_rank, std::span<const ScheduledSlice> slices) {
+  count_tokens(slices);
+  const auto vocab = static_cast<std::size_t>(info_.vocab_size);
+  std::span<const float> rows = logits_[dp_rank];
+  for (const ScheduledSlice& slice : slices) {
+    if (!slice.ends_sequence) continue;
+    Sequence& sequence = *slice.sequence;
+    accept_token(schedulers_[dp_rank], sequence,
+                 sampler_.sample(rows.first(vocab), sequence.sampling, sequence.num_tokens()));
+    rows = rows.subspan(vocab);
+  }
+}
+
+void EngineLoop::count_tokens(std::span<const ScheduledSlice> slices) {
+  for (const ScheduledSlice& slice : slices) {
+    const bool decodes =
+        slice.num_tokens == 1 && slice.sequence->num_tokens() > slice.sequence->num_prompt_tokens;
+    (decodes ? counted_.decode_tokens : counted_.prefill_tokens) += slice.num_tokens;
+  }
+}
+
+// A token that cannot be chosen ends its own request only.
+void EngineLoop::accept_token(Scheduler& scheduler,
+                              Sequence& sequence,
+                              const Result<std::int32_t>& token) {
+  TokenEvent event{sequence.request_id, -1, FinishReason::kNone, {}};
+  if (token.ok()) {
+    sequence.tokens.push_back(*token);
+    event.token_id = *token;
+    event.finish_reason = finish_reason_of(sequence);
+  } else {
+    event.finish_reason = FinishReason::kError;
+    event.error = token.status().to_string();
+  }
+  if (event.finish_reason != FinishReason::kNone) scheduler.remove(sequence.request_id);
+  new_events_.push_back(std::move(event));
+}
+
+FinishReason EngineLoop::finish_reason_of(const Sequence& sequence) const {
+  const std::int32_t token = sequence.tokens.back();
+  const SamplingParams& sampling = sequence.sampling;
+  if (contains(sampling.stop_token_ids, token)) return FinishReason::kStop;
+  if (!sampling.ignore_eos && contains(info_.eos_token_ids, token)) return FinishReason::kStop;
+  return sequence.num_tokens() >= sequence.max_total_tokens ? FinishReason::kLength
+                                                            : FinishReason::kNone;
+}
+
+// A score must not wait for a whole answer, so running requests give up their blocks if they have
+// to; they are computed again without a changed token.
+Status EngineLoop::run_score(ScoreJob& job) {
+  Scheduler& scheduler = schedulers_.front();
+  std::vector<std::int32_t> block_table;
+  while (!scheduler.blocks().grow(block_table, static_cast<std::int64_t>(job.ids.size()))) {
+    if (!scheduler.preempt_youngest()) {
+      return {StatusCode::kInternal, "an empty KV cache has too few blocks: they were lost"};
+    }
+  }
+  Status status = score_chunks(job, block_table);
+  scheduler.blocks().release(block_table);
+  return status;
+}
+
+Status EngineLoop::score_chunks(ScoreJob& job, std::span<const std::int32_t> block_table) {
+  const auto vocab = static_cast<std::size_t>(info_.vocab_size);
+  const auto max_chunk =
+      static_cast<std::size_t>(std::min(limits_.max_step_tokens, limits_.max_prefill_tokens));
+  const std::span<const std::int32_t> ids = job.ids;
+  const std::span<float> rows = job.logits;
+  for (std::size_t done = 0; done < ids.size(); done += max_chunk) {
+    const std::size_t count = std::min(max_chunk, ids.size() - done);
+    std::vector<RankBatch> batches(schedulers_.size());
+    std::vector<std::span<float>> logits(schedulers_.size());
+    RankBatch& batch = batches.front();
+    batch.add(ids.subspan(done, count), static_cast<std::int64_t>(done), block_table, false);
+    batch.logit_rows.resize(count);
+    std::iota(batch.logit_rows.begin(), batch.logit_rows.end(), 0);
+    logits.front() = rows.subspan(done * vocab, count * vocab);
+    HALFBYTE_RETURN_IF_ERROR(ranks_.step(batches, logits));
+  }
+  return {};
+}
+
+// Hands events and numbers to the other threads.
+void EngineLoop::publish() {
+  counted_.running = counted_.waiting = counted_.free_blocks = counted_.total_blocks = 0;
+  for (const Scheduler& scheduler : schedulers_) {
+    counted_.running += scheduler.num_running();
+    counted_.waiting += scheduler.num_waiting();
+    counted_.free_blocks += scheduler.blocks().num_free();
+    counted_.total_blocks += scheduler.blocks().num_blocks();
+  }
+  const std::lock_guard lock(mutex_);
+  stats_ = counted_;
+  stats_.waiting += static_cast<std::int64_t>(inbox_.requests.size());
+  events_.insert(events_.end(), std::make_move_iterator(new_events_.begin()),
+                 std::make_move_iterator(new_events_.end()));
+  new_events_.clear();
+  if (!events_.empty()) events_added_.notify_all();
+}
+
+// The last thing the thread does: every request and every score in progress ends with `why`, which
+// also refuses what comes later.
+void EngineLoop::end_everything(const Status& why) {
+  Inbox inbox;
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = why.clone();
+    inbox = std::exchange(inbox_, {});
+  }
+  for (std::unique_ptr<Sequence>& sequence : inbox.requests) {
+    assign(std::move(sequence));
+  }
+  for (Scheduler& scheduler : schedulers_) {
+    while (const std::unique_ptr<Sequence> sequence = scheduler.remove_any()) {
+      new_events_.push_back({sequence->request_id, -1, FinishReason::kError, why.to_string()});
+    }
+  }
+  for (ScoreJob& job : inbox.scores) {
+    job.answer.set_value(why.clone());
+  }
+  publish();
+}
+
+}  // namespace halfbyte

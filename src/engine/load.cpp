@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "engine/engine_parts.h"
+#include "engine/memory.h"
+#include "engine/sizing.h"
+#include "moe/compatibility.h"
+#include "weights/checkpoint_weights.h"
+
+namespace halfbyte {
+namespace {
+
+Result<std::int64_t> first_moe_layer(const ModelConfig& config) {
+  for (std::int64_t layer_idx = 0; layer_idx < config.num_hidden_layers; ++layer_idx) {
+    if (is_moe_layer(config, layer_idx)) return layer_idx;
+  }
+  return Status(
+      StatusCode::kUnsupported,
+      fmt::format("{} has no mixture-of-experts layer, want at least one", config.architecture));
+}
+
+// The routed experts' description, from headers and scalars only.
+Result<MoeSpec> read_moe_spec(CheckpointWeights& weights, const ModelOptions& options) {
+  HALFBYTE_ASSIGN_OR_RETURN(const std::int64_t layer_idx, first_moe_layer(weights.config()));
+  // w4a16 asks for no input scale; the mode in force is checked when the layer is loaded.
+  HALFBYTE_ASSIGN_OR_RETURN(const ExpertLayerInfo layer,
+                            weights.expert_layer(layer_idx, ActivationMode::kW4a16));
+  HALFBYTE_ASSIGN_OR_RETURN(MoeSpec spec, moe_spec_of(weights.config(), layer.format, options));
+  spec.declares_activation_quantization = layer.declares_activation_quantization;
+  return spec;
+}
+
+Result<TokenBudget> budget_of(const EngineOptions& options,
+                              const MoeOptions& moe,
+                              NoticeSink& notices) {
+  TokenBudgetOptions wanted;
+  wanted.max_prefill_tokens = options.max_prefill_tokens;
+  wanted.chunked_prefill_size = options.chunked_prefill_size;
+  wanted.max_running_requests = options.max_running_requests;
+  if (options.max_dispatch_tokens_per_rank != 0) {
+    wanted.max_dispatch_tokens_per_rank = std::to_string(options.max_dispatch_tokens_per_rank);
+  }
+  wanted.a2a_backend = moe.a2a_backend;
+  wanted.ep_size = std::max(moe.ep_size, 1);
+  wanted.dp_size = std::max(moe.dp_size, 1);
+  return make_token_budget(wanted, notices);
+}
+
+// One transport per rank, or none for a single rank. All ranks of this engine are its threads.
+Result<std::vector<std::unique_ptr<Transport>>> connect_ranks(const std::string& wanted,
+                                                              int num_ranks) {
+  if (num_ranks == 1) return std::vector<std::unique_ptr<Transport>>();
+  if (wanted == "auto" || wanted == "in_process") return make_in_process_transports(num_ranks);
+  for (const TransportEntry& entry : list_transports()) {
+    if (entry.name == wanted && !entry.available.ok()) return entry.available.clone();
+  }
+  return Status(StatusCode::kUnsupported,
+                fmt::format("transport {} cannot connect {} ranks here: use --moe-transport "
+                            "in_process",
+                            wanted, num_ranks));
+}
+
+Status validate_counts(const EngineOptions& options) {
+  if (options.max_running_requests >= 1) return {};
+  return {StatusCode::kInvalidArgument,
+          fmt::format("max_running_requests is {}, want at least 1", options.max_running_requests)};
+}
+
+EngineInfo make_info(const ModelConfig& config,
+                     const Model& model,
+                     const MoeOptions& moe,
+                     std::int64_t max_context_tokens) {
+  EngineInfo info;
+  info.model_name = config.architecture;
+  info.backend = model.backend_name();
+  info.transport = model.transport_name();
+  info.activation_mode = activation_mode_name(model.activation_mode());
+  info.ep_size = std::max(moe.ep_size, 1);
+  info.vocab_size = config.vocab_size;
+  info.max_context_tokens = max_context_tokens;
+  info.eos_token_ids = config.eos_token_ids;
+  return info;
+}
+
+// Decides everything, then loads.
+Result<EngineParts> load_engine_parts(const EngineOptions& options) {
+  HALFBYTE_RETURN_IF_ERROR(validate_counts(options));
+  const auto notices = std::make_shared<NoticeSink>(options.notice);
+  HALFBYTE_ASSIGN_OR_RETURN(
+      std::unique_ptr<CheckpointWeights> weights,
+      CheckpointWeights::open(options.model_path, options.ignore_index, notices));
+  const ModelConfig& config = weights->config();
+
+  ModelOptions model_options;
+  model_options.moe = options.moe;
+  model_options.moe.capacity_tokens = options.max_prefill_tokens;
+  model_options.moe.exact_float32 |= options.dtype == ComputeDtype::kFloat32;
+  model_options.linear_activation_mode = options.linear_activation_mode;
+  model_options.dtype = options.dtype;
+  model_options.kv_cache_dtype = options.kv_cache_dtype;
+  HALFBYTE_ASSIGN_OR_RETURN(
+      model_options.max_context_tokens,
+      decide_context(options.max_context_tokens, config.max_position_embeddings));
+  HALFBYTE_ASSIGN_OR_RETURN(const MoeSpec spec, read_moe_spec(*weights, model_options));
+  HALFBYTE_ASSIGN_OR_RETURN(MoeOptions moe, resolve_options(spec, model_options.moe, *notices));
+  HALFBYTE_ASSIGN_OR_RETURN(const TokenBudget budget, budget_of(options, moe, *notices));
+  moe.capacity_tokens = budget.max_forward_tokens;
+  model_options.moe = moe;
+
+  EngineParts parts;
+  const int num_ranks = std::max(moe.tp_size, 1);
+  parts.dp_size = std::max(moe.dp_size, 1);
+  parts.limits = decide_limits(options, budget, parts.dp_size);
+  HALFBYTE_ASSIGN_OR_RETURN(
+      parts.num_blocks, decide_kv_blocks({options.kv_cache_tokens, model_options.max_context_tokens,
+                                          parts.limits.max_running_requests,
+                                          kv_bytes_per_block(config, options.kv_cache_dtype),
+                                          available_memory_bytes(), num_ranks}));
+  model_options.kv_cache_blocks = parts.num_blocks;
+  HALFBYTE_ASSIGN_OR_RETURN(parts.transports, connect_ranks(moe.transport, num_ranks));
+  HALFBYTE_ASSIGN_OR_RETURN(parts.models, load_model(*weights, model_options, parts.transports,
+                                                     notices, options.load_progress));
+  parts.info = make_info(config, *parts.models.front(), moe, model_options.max_context_tokens);
+  return parts;
+}
+
+}  // namespace
+
+// What a library below may throw (no memory, no thread) becomes a Status here.
+Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
+  try {
+    HALFBYTE_ASSIGN_OR_RETURN(EngineParts parts, load_engine_parts(options));
+    return EngineFactory::start(std::move(parts));
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::kOutOfMemory,
+                  "host memory ran out while loading: lower kv_cache_tokens or max_prefill_tokens");
+  } catch (const std::exception& e) {
+    return Status(StatusCode::kInternal, e.what());
+  }
+}
+
+}  // namespace halfbyte
