@@ -12,6 +12,7 @@
 #include "base/host_buffer.h"
 #include "base/thread_pool.h"
 #include "halfbyte/moe.h"
+#include "kernels/cpu/kernel_table.h"
 
 namespace halfbyte::cpu {
 
@@ -22,10 +23,13 @@ struct PackedMatrix {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   float global_scale = 1.0F;
-  HostBuffer data;
+  std::int64_t scale_block_cols = 0;  // kFp8
+  HostBuffer data;                    // panel_layout.h
 };
 
-/// Packs a canonical matrix. kUnsupported: a format or shape that the kernels do not take.
+/// Packs a canonical matrix. FP8 whose scale groups do not lie on multiples of 16 columns is kept
+/// in fp32 (one rounding per weight). kInvalidArgument: spans that do not match the shape.
+/// kCorruptData: an E4M3 NaN or a negative block scale.
 Result<PackedMatrix> pack_matrix(const CanonicalMatrix& weight);
 
 /// y [num_tokens, rows] (row stride y_stride floats) = x [num_tokens, cols] W^T, fp32 in and out,
@@ -38,7 +42,8 @@ void linear(const PackedMatrix& weight,
             float* y,
             std::int64_t y_stride,
             bool apply_global_scale,
-            ThreadPool& pool);
+            ThreadPool& pool,
+            const KernelTable& kernels = best_kernel_table());
 
 /// The instruction set that runs here and why: "avx2 (no avx512f)".
 std::string_view isa_description();

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What one instruction set provides. Each is one translation unit (kernels_<isa>.cpp) compiled with
+// its own flags; which one runs is decided once, from cpuid.
+#ifndef HALFBYTE_KERNELS_CPU_KERNEL_TABLE_H_
+#define HALFBYTE_KERNELS_CPU_KERNEL_TABLE_H_
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "halfbyte/moe.h"
+
+namespace halfbyte::cpu {
+
+/// Rows of x that one pass over a panel serves.
+inline constexpr int kTokenTile = 4;
+
+/// One panel (panel_layout.h).
+struct PanelView {
+  WeightFormat format = WeightFormat::kNvfp4;
+  const std::uint8_t* data = nullptr;
+  std::int64_t cols = 0;
+  std::int64_t scale_block_cols = 0;  // kFp8
+};
+
+/// sums[t][0..15] = dot(x[t], row of the panel), block scales applied, without a global scale;
+/// 1 <= num_x <= kTokenTile. Per element: 8 products are summed in column order, the sum times its
+/// scale is added to a running total. The order depends on cols alone.
+using PanelDot = void (*)(const PanelView& panel, const float* const* x, int num_x, float* sums);
+
+/// h[i] = activation(g[i], u[i]) with the bits of reference::activate. g may be null (not gated).
+using Activate = void (*)(
+    const ActivationSpec& spec, const float* g, const float* u, std::int64_t count, float* h);
+
+struct KernelTable {
+  std::string_view name;
+  PanelDot panel_dot = nullptr;
+  Activate activate = nullptr;  // null: the caller uses the reference, element by element
+};
+
+extern const KernelTable kPortableKernels;
+extern const KernelTable kAvx2Kernels;
+
+/// Every table of this build, best first.
+std::span<const KernelTable* const> list_kernel_tables();
+/// Why this machine cannot run `table`; empty when it can.
+std::string_view missing_feature(const KernelTable& table);
+/// The first table that this machine can run.
+const KernelTable& best_kernel_table();
+
+}  // namespace halfbyte::cpu
+
+#endif  // HALFBYTE_KERNELS_CPU_KERNEL_TABLE_H_
