@@ -3,6 +3,7 @@
 #define HALFBYTE_MOE_PLAN_H_
 
 #include <string>
+#include <vector>
 
 #include "moe/dispatcher.h"
 #include "moe/expert_backend.h"
@@ -19,6 +20,7 @@ struct MoePlan {
   std::size_t expert_workspace_offset = 0;
   std::size_t output_offset = 0;  // rows handed from the experts to combine
   WorkspaceLayout workspace;      // shared by all layers of a process, sized by the largest
+  std::vector<std::string> log;   // why each skipped entry was skipped, then the chosen one
 };
 
 /// Chooses transport, backend and dispatcher (registry) and plans both. Pure; the same on every
@@ -30,7 +32,19 @@ Result<MoePlan> make_moe_plan(const MoeSpec& spec,
                               int rank,
                               NoticeSink& notices);
 
+/// The whole plan as lines of "name: value", and the workspace map.
 std::string describe(const MoePlan& plan);
+
+/// "as given", "nvfp4", "nvfp4 + row scale".
+std::string_view payload_name(Payload payload);
+
+/// Ok when a forward fits (nvfp4-moe 10.4), from the list that every rank has, so that all ranks
+/// answer alike: T of this rank without a list.
+///   local and standard with dp = 1: T <= capacity; standard, dp > 1: sum of T_r <= capacity;
+///   all_to_all: max of T_r <= max_tokens_per_rank.
+Status check_forward_fits(const DispatchPlan& plan,
+                          std::int64_t num_tokens,
+                          std::span<const std::int64_t> tokens_per_rank);
 
 }  // namespace halfbyte
 

@@ -1,1 +1,232 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "moe/registry.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "comm/transport.h"
+
+namespace halfbyte {
+namespace {
+
+struct Pair {
+  std::string_view transport;
+  std::string_view backend;
+  TakenByAuto taken_by_auto;
+};
+
+// nvfp4-moe 11.1: the order is the preference.
+constexpr Pair kPairs[] = {
+    {"local", "cuda_sm100", TakenByAuto::kWorldOne}, {"local", "cuda_sm90", TakenByAuto::kWorldOne},
+    {"local", "cpu", TakenByAuto::kWorldOne},        {"local", "reference", TakenByAuto::kNo},
+    {"nccl", "cuda_sm100", TakenByAuto::kWorldMany}, {"nccl", "cuda_sm90", TakenByAuto::kWorldMany},
+    {"mpi", "cpu", TakenByAuto::kWorldMany},         {"mpi", "reference", TakenByAuto::kNo},
+    {"in_process", "cpu", TakenByAuto::kNo},         {"in_process", "reference", TakenByAuto::kNo},
+    {"in_process", "cuda_sm90", TakenByAuto::kNo},   {"in_process", "cuda_sm100", TakenByAuto::kNo},
+};
+
+Status transport_status(std::string_view name) {
+  if (name == "local") return {};
+  for (const TransportEntry& entry : list_transports()) {
+    if (entry.name == name) return entry.available.clone();
+  }
+  return {StatusCode::kUnsupported,
+          fmt::format("transport {} is not built into this halfbyte", name)};
+}
+
+Status default_can_run(std::string_view transport,
+                       std::string_view backend,
+                       const MoeSpec& spec,
+                       ActivationMode mode) {
+  HALFBYTE_ASSIGN_OR_RETURN(const auto found, find_backend(backend));
+  HALFBYTE_RETURN_IF_ERROR(found->can_run(spec, mode));
+  return transport_status(transport);
+}
+
+ActivationMode default_resolve_auto(std::string_view backend, const MoeSpec& spec) {
+  auto found = find_backend(backend);
+  return found.ok() ? found.value()->resolve_auto(spec) : ActivationMode::kAuto;
+}
+
+std::vector<RegistryEntry> default_entries() {
+  std::vector<RegistryEntry> entries;
+  for (const auto& [transport, backend, taken_by_auto] : kPairs) {
+    entries.push_back(
+        {std::string(transport), std::string(backend), taken_by_auto,
+         [transport = transport, backend = backend](const MoeSpec& spec, ActivationMode mode) {
+           return default_can_run(transport, backend, spec, mode);
+         },
+         [backend = backend](const MoeSpec& spec) { return default_resolve_auto(backend, spec); }});
+  }
+  return entries;
+}
+
+ActivationMode mode_of(const RegistryEntry& entry, const MoeSpec& spec, ActivationMode given) {
+  if (given != ActivationMode::kAuto || !entry.resolve_auto) return given;
+  return entry.resolve_auto(spec);
+}
+
+std::string pair_name(const RegistryEntry& entry) {
+  return fmt::format("{} + {}", entry.transport, entry.backend);
+}
+
+Status fits_world(const RegistryEntry& entry, int world, bool transport_named) {
+  if (entry.transport == "local" && world > 1) {
+    return {StatusCode::kUnsupported, fmt::format("local is one rank, there are {}", world)};
+  }
+  if (entry.transport != "local" && world == 1 && !transport_named) {
+    return {StatusCode::kUnsupported, "it connects several ranks, there is one"};
+  }
+  return {};
+}
+
+Status entry_can_run(const RegistryEntry& entry,
+                     const MoeSpec& spec,
+                     const MoeOptions& options,
+                     int world) {
+  HALFBYTE_RETURN_IF_ERROR(entry.can_run(spec, mode_of(entry, spec, options.activation_mode)));
+  return fits_world(entry, world, options.transport != "auto");
+}
+
+// With both names left to auto, the rows that auto takes; without a launcher, several ranks end in
+// the rows of this process (9 and 10), after all others.
+std::vector<const RegistryEntry*> auto_candidates(const std::vector<RegistryEntry>& registry,
+                                                  int world,
+                                                  bool has_launcher) {
+  const TakenByAuto wanted = world == 1 ? TakenByAuto::kWorldOne : TakenByAuto::kWorldMany;
+  std::vector<const RegistryEntry*> candidates;
+  for (const RegistryEntry& entry : registry) {
+    if (entry.taken_by_auto == wanted) candidates.push_back(&entry);
+  }
+  if (world == 1 || has_launcher) return candidates;
+  for (const RegistryEntry& entry : registry) {
+    const bool on_host = entry.backend == "cpu" || entry.backend == "reference";
+    if (entry.transport == "in_process" && on_host) candidates.push_back(&entry);
+  }
+  return candidates;
+}
+
+bool matches(std::string_view wanted, std::string_view name) {
+  return wanted == "auto" || wanted == name;
+}
+
+std::vector<const RegistryEntry*> named_candidates(const std::vector<RegistryEntry>& registry,
+                                                   const MoeOptions& options) {
+  std::vector<const RegistryEntry*> candidates;
+  for (const RegistryEntry& entry : registry) {
+    if (matches(options.transport, entry.transport) &&
+        matches(options.runner_backend, entry.backend)) {
+      candidates.push_back(&entry);
+    }
+  }
+  return candidates;
+}
+
+// Every name that the registry knows, in its order.
+template <typename NameOf>
+Status check_name(std::string_view option,
+                  std::string_view given,
+                  const std::vector<RegistryEntry>& registry,
+                  NameOf name_of) {
+  std::vector<std::string> known = {"auto"};
+  for (const RegistryEntry& entry : registry) {
+    if (std::find(known.begin(), known.end(), name_of(entry)) == known.end()) {
+      known.push_back(name_of(entry));
+    }
+  }
+  if (std::find(known.begin(), known.end(), given) != known.end()) return {};
+  return {StatusCode::kInvalidArgument,
+          fmt::format("{} is \"{}\", want {}", option, given, fmt::join(known, ", "))};
+}
+
+Status check_names(const std::vector<RegistryEntry>& registry, const MoeOptions& options) {
+  HALFBYTE_RETURN_IF_ERROR(check_name("--moe-runner-backend", options.runner_backend, registry,
+                                      [](const RegistryEntry& entry) { return entry.backend; }));
+  return check_name("--moe-transport", options.transport, registry,
+                    [](const RegistryEntry& entry) { return entry.transport; });
+}
+
+Status nothing_runs(const MoeOptions& options, int world, const std::vector<std::string>& skipped) {
+  std::string reasons = skipped.empty() ? "there is no such entry" : "";
+  for (const std::string& line : skipped)
+    reasons += (reasons.empty() ? "" : "; ") + line;
+  return {StatusCode::kUnsupported,
+          fmt::format("--moe-runner-backend {} with --moe-transport {} cannot run on {} rank{}: {}",
+                      options.runner_backend, options.transport, world, world == 1 ? "" : "s",
+                      reasons)};
+}
+
+}  // namespace
+
+Result<std::vector<RegistryEntry>> make_registry(std::vector<RegistryEntry> entries) {
+  std::set<std::pair<std::string, std::string>> seen;
+  for (const RegistryEntry& entry : entries) {
+    if (!seen.emplace(entry.transport, entry.backend).second) {
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("the registry lists {} twice", pair_name(entry)));
+    }
+  }
+  return entries;
+}
+
+const std::vector<RegistryEntry>& default_registry() {
+  static const std::vector<RegistryEntry> kRegistry = default_entries();
+  return kRegistry;
+}
+
+Result<std::shared_ptr<ExpertBackend>> find_backend(std::string_view name) {
+  for (const std::shared_ptr<ExpertBackend>& backend : list_expert_backends()) {
+    if (backend->name() == name) return backend;
+  }
+  return Status(StatusCode::kUnsupported, fmt::format("{} is not built into this halfbyte", name));
+}
+
+Result<RegistryChoice> choose_entry(const std::vector<RegistryEntry>& registry,
+                                    const MoeSpec& spec,
+                                    const MoeOptions& options,
+                                    int world,
+                                    bool has_launcher) {
+  HALFBYTE_RETURN_IF_ERROR(check_names(registry, options));
+  const bool named = options.transport != "auto" || options.runner_backend != "auto";
+  const auto candidates =
+      named ? named_candidates(registry, options) : auto_candidates(registry, world, has_launcher);
+  RegistryChoice choice;
+  for (const RegistryEntry* entry : candidates) {
+    const Status status = entry_can_run(*entry, spec, options, world);
+    if (!status.ok()) {
+      choice.log.push_back(fmt::format("{} skipped: {}", pair_name(*entry), status.message()));
+      continue;
+    }
+    choice.transport = entry->transport;
+    choice.backend = entry->backend;
+    choice.mode = mode_of(*entry, spec, options.activation_mode);
+    choice.log.push_back(fmt::format("{} chosen, {}{}", pair_name(*entry),
+                                     activation_mode_name(choice.mode),
+                                     named ? " (named by option)" : ""));
+    return choice;
+  }
+  return nothing_runs(options, world, choice.log);
+}
+
+std::vector<BackendReport> list_backends(const MoeSpec& spec, const MoeOptions& options) {
+  std::vector<BackendReport> reports;
+  for (const RegistryEntry& entry : default_registry()) {
+    BackendReport report;
+    report.transport = entry.transport;
+    report.backend = entry.backend;
+    report.taken_by_auto = entry.taken_by_auto == TakenByAuto::kNo         ? "no"
+                           : entry.taken_by_auto == TakenByAuto::kWorldOne ? "world 1"
+                                                                           : "world > 1";
+    report.can_run = entry.can_run(spec, mode_of(entry, spec, options.activation_mode));
+    auto backend = find_backend(entry.backend);
+    if (report.can_run.ok() && backend.ok()) report.note = backend.value()->note();
+    reports.push_back(std::move(report));
+  }
+  return reports;
+}
+
+}  // namespace halfbyte

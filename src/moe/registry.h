@@ -20,6 +20,8 @@ struct RegistryEntry {
   std::string backend;
   TakenByAuto taken_by_auto = TakenByAuto::kNo;
   std::function<Status(const MoeSpec&, ActivationMode)> can_run;
+  /// What kAuto means for this entry; kAuto itself when a mode must be named.
+  std::function<ActivationMode(const MoeSpec&)> resolve_auto;
 };
 
 /// The pairs of nvfp4-moe 11.1, in order. Tests build lists of their own.
@@ -36,11 +38,16 @@ struct RegistryChoice {
 
 /// Rules of 11.1. `world` is the number of ranks; `has_launcher` is true when one started the
 /// process.
+/// @return kInvalidArgument: a name that no entry has; kUnsupported: nothing can run, with every
+///         entry's reason, or the named one's.
 Result<RegistryChoice> choose_entry(const std::vector<RegistryEntry>& registry,
                                     const MoeSpec& spec,
                                     const MoeOptions& options,
                                     int world,
                                     bool has_launcher);
+
+/// The backend of this name in this build, or why there is none (kUnsupported: "not built").
+Result<std::shared_ptr<ExpertBackend>> find_backend(std::string_view name);
 
 }  // namespace halfbyte
 
