@@ -43,6 +43,9 @@ struct ModelOptions {
   KvCacheDtype kv_cache_dtype = KvCacheDtype::kAuto;
   std::int64_t max_context_tokens = 0;
   std::int64_t kv_cache_blocks = 0;  // per rank
+  // Latent attention: the norms inside its projections use rms_norm_eps (as SGLang does) instead of
+  // transformers' 1e-6.
+  bool latent_norm_uses_config_epsilon = false;
 };
 
 inline constexpr std::int64_t kKvBlockTokens = 16;  // tokens of one cache block

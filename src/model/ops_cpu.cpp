@@ -1,1 +1,262 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// DenseOps with SIMD linears and attention, over the rank's thread pool.
+#include <algorithm>
+
+#include "base/checked.h"
+#include "base/thread_pool.h"
+#include "formats/bf16.h"
+#include "formats/convert.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/linear.h"
+#include "kernels/reference/dense.h"
+#include "model/ops_rows.h"
+
+namespace halfbyte {
+namespace {
+
+// Rows of an input quantised at a time: bounds the scratch whatever the batch.
+constexpr std::int64_t kQuantizeRows = 64;
+// Query heads that walk the cache together: enough to reuse a widened block, few enough to spread.
+constexpr std::int64_t kHeadsPerTask = 8;
+constexpr std::int64_t kElementsPerTask = 4096;
+
+struct CpuLinear final : PreparedLinear {
+  cpu::PackedMatrix matrix;
+  LinearInput input;
+  std::vector<float> bias;
+};
+
+struct CpuHeads final : PreparedHeads {
+  DType dtype = DType::kF32;
+  std::vector<std::byte> weights;
+  cpu::HeadMatrix head(std::int64_t idx) const {
+    return {weights.data() + idx * rows * cols * dtype_bytes(dtype), dtype, rows, cols};
+  }
+};
+
+struct CpuEmbedding final : PreparedEmbedding {
+  OwnedMatrix matrix;
+};
+
+class CpuOps final : public DenseOps {
+ public:
+  CpuOps(const OpsOptions& options, HostBuffer scratch, std::int64_t scratch_floats)
+      : round_bf16_(options.dtype == ComputeDtype::kBfloat16),
+        pool_(options.num_threads),
+        scratch_(std::move(scratch)),
+        scratch_floats_(scratch_floats) {
+    quantized_.reserve(kQuantizeRows, options.max_linear_cols);
+  }
+
+  std::string_view name() const override { return "cpu"; }
+
+  Result<std::unique_ptr<PreparedLinear>> prepare_linear(const LoadedLinear& linear,
+                                                         ActivationMode mode) const override {
+    HALFBYTE_ASSIGN_OR_RETURN(const LinearInput input, linear_input(linear, mode));
+    auto prepared = std::make_unique<CpuLinear>();
+    prepared->rows = linear.matrix.rows;
+    prepared->cols = linear.matrix.cols;
+    HALFBYTE_ASSIGN_OR_RETURN(prepared->matrix, cpu::pack_matrix(linear.matrix));
+    prepared->input = input;
+    prepared->bias = linear.bias;
+    return std::unique_ptr<PreparedLinear>(std::move(prepared));
+  }
+
+  // Kept in bf16 when that is what the weights are, as in every released checkpoint.
+  Result<std::unique_ptr<PreparedHeads>> prepare_heads(std::span<const float> weights,
+                                                       std::int64_t num_heads,
+                                                       std::int64_t rows,
+                                                       std::int64_t cols) const override {
+    auto prepared = std::make_unique<CpuHeads>();
+    prepared->num_heads = num_heads;
+    prepared->rows = rows;
+    prepared->cols = cols;
+    const bool is_bf16 =
+        std::all_of(weights.begin(), weights.end(), [](float w) { return round_to_bf16(w) == w; });
+    prepared->dtype = is_bf16 ? DType::kBf16 : DType::kF32;
+    prepared->weights.resize(weights.size() *
+                             static_cast<std::size_t>(dtype_bytes(prepared->dtype)));
+    narrow_from_f32(prepared->dtype, weights.data(), static_cast<std::int64_t>(weights.size()),
+                    prepared->weights.data());
+    return std::unique_ptr<PreparedHeads>(std::move(prepared));
+  }
+
+  Result<std::unique_ptr<PreparedEmbedding>> prepare_embedding(
+      const LoadedLinear& table) const override {
+    auto prepared = std::make_unique<CpuEmbedding>();
+    prepared->rows = table.matrix.rows;
+    prepared->cols = table.matrix.cols;
+    prepared->matrix = OwnedMatrix(table.matrix);
+    return std::unique_ptr<PreparedEmbedding>(std::move(prepared));
+  }
+
+  void embed(const PreparedEmbedding& table,
+             std::span<const std::int32_t> token_ids,
+             Rows y) override {
+    const auto& embedding = static_cast<const CpuEmbedding&>(table);
+    pool_.parallel_for(y.rows, [&](std::int64_t t, int) {
+      float* row = y.data + t * y.row_stride;
+      embed_row(embedding.matrix.view, token_ids[static_cast<std::size_t>(t)], round_bf16_, row);
+    });
+  }
+
+  void linear(const PreparedLinear& weight, Rows x, Rows y) override {
+    run_linear(static_cast<const CpuLinear&>(weight), x, y, round_bf16_);
+  }
+
+  void linear_f32(const PreparedLinear& weight, Rows x, Rows y) override {
+    run_linear(static_cast<const CpuLinear&>(weight), x, y, false);
+  }
+
+  void linear_per_head(const PreparedHeads& weight, Heads x, Heads y) override {
+    const auto& heads = static_cast<const CpuHeads&>(weight);
+    // Heads outermost: a head's matrix stays in the cache over the tokens.
+    pool_.parallel_for(x.num_heads, [&](std::int64_t h, int) {
+      for (std::int64_t t = 0; t < x.num_tokens; ++t) {
+        cpu::head_linear(heads.head(h), x.data + t * x.token_stride + h * x.head_stride,
+                         y.data + t * y.token_stride + h * y.head_stride);
+      }
+    });
+  }
+
+  void copy_heads(Heads x, Heads y) override {
+    pool_.parallel_for(x.num_tokens, [&](std::int64_t t, int) { copy_heads_of_token(t, x, y); });
+  }
+
+  void rms_norm(Rows x, std::span<const float> weight, float epsilon, Rows y) override {
+    pool_.parallel_for(x.rows, [&](std::int64_t i, int) {
+      reference::rms_norm(x.data + i * x.row_stride, weight.data(), epsilon, 1, x.cols, round_bf16_,
+                          y.data + i * y.row_stride);
+    });
+  }
+
+  void rope(const RopeTable& table, const StepView& step, Heads x) override {
+    pool_.parallel_for(x.num_tokens, [&](std::int64_t t, int) { rope_token(table, step, t, x); });
+  }
+
+  void append(const StepView& step, Rows x, const KvPool& pool) override {
+    pool_.parallel_for(x.rows, [&](std::int64_t t, int) {
+      store_row(pool, step.cache_rows[static_cast<std::size_t>(t)], x.data + t * x.row_stride);
+    });
+  }
+
+  void attention(const StepView& step, const AttentionCall& call) override {
+    const std::int64_t heads_per_group = call.q.num_heads / call.num_kv_heads;
+    const std::int64_t chunks = ceil_div(heads_per_group, kHeadsPerTask);
+    const std::int64_t tasks_per_token = call.num_kv_heads * chunks;
+    pool_.parallel_for(call.q.num_tokens * tasks_per_token, [&](std::int64_t task, int thread) {
+      const std::int64_t group = task % tasks_per_token / chunks;
+      const std::int64_t first = task % chunks * kHeadsPerTask;
+      const HeadRange range = {task / tasks_per_token, group, group * heads_per_group + first,
+                               std::min(kHeadsPerTask, heads_per_group - first)};
+      cpu::attend(attend_task(step, call, range), scratch_.as<float>() + thread * scratch_floats_);
+    });
+  }
+
+  void activate(const ActivationSpec& activation, Rows gate, Rows up, Rows h) override {
+    const std::int64_t count = gate.rows * gate.cols;
+    pool_.parallel_for(ceil_div(count, kElementsPerTask), [&](std::int64_t task, int) {
+      const std::int64_t first = task * kElementsPerTask;
+      activate_range(activation, gate.data + first, up.data + first,
+                     std::min(kElementsPerTask, count - first), round_bf16_, h.data + first);
+    });
+  }
+
+  void add(Rows x, Rows y) override {
+    pool_.parallel_for(x.rows, [&](std::int64_t i, int) {
+      add_row(x.data + i * x.row_stride, y.data + i * y.row_stride, x.cols, round_bf16_);
+    });
+  }
+
+ private:
+  // Heads [first_head, first_head + num_heads) of one token; all read key head `group`.
+  struct HeadRange {
+    std::int64_t token = 0;
+    std::int64_t group = 0;
+    std::int64_t first_head = 0;
+    std::int64_t num_heads = 0;
+  };
+
+  static cpu::PagedRows paged(const KvPool& pool,
+                              const SequenceSlice& sequence,
+                              std::int64_t column,
+                              std::int64_t width) {
+    return {pool.data, pool.dtype, pool.scale,     pool.row_width,
+            column,    width,      kKvBlockTokens, sequence.block_table};
+  }
+
+  static cpu::AttendTask attend_task(const StepView& step,
+                                     const AttentionCall& call,
+                                     const HeadRange& range) {
+    const SequenceSlice& sequence = step.sequence_of(range.token);
+    cpu::AttendTask task;
+    task.q =
+        call.q.data + range.token * call.q.token_stride + range.first_head * call.q.head_stride;
+    task.q_stride = call.q.head_stride;
+    task.out = call.out.data + range.token * call.out.token_stride +
+               range.first_head * call.out.head_stride;
+    task.out_stride = call.out.head_stride;
+    task.num_heads = range.num_heads;
+    task.num_keys = step.positions[static_cast<std::size_t>(range.token)] + 1;
+    task.scale = call.scale;
+    task.keys = paged(call.cache.keys, sequence, range.group * call.q.width, call.q.width);
+    task.values = paged(call.cache.values, sequence, range.group * call.out.width, call.out.width);
+    return task;
+  }
+
+  void run_linear(const CpuLinear& weight, Rows x, Rows y, bool round) {
+    if (weight.input.quantized) {
+      run_quantized(weight, x, y);
+    } else {
+      cpu::linear(weight.matrix, x.data, x.rows, y.data, y.row_stride, true, pool_);
+    }
+    if (!round && weight.bias.empty()) return;
+    pool_.parallel_for(y.rows, [&](std::int64_t t, int) {
+      finish_row(y.data + t * y.row_stride, y.cols, weight.bias, round);
+    });
+  }
+
+  void run_quantized(const CpuLinear& weight, Rows x, Rows y) {
+    for (std::int64_t first = 0; first < x.rows; first += kQuantizeRows) {
+      const std::int64_t rows = std::min(kQuantizeRows, x.rows - first);
+      const Rows tile(x.data + first * x.cols, rows, x.cols);
+      const float* input = requantize(tile, weight.input.input_scale, quantized_);
+      float* out = y.data + first * y.row_stride;
+      cpu::linear(weight.matrix, input, rows, out, y.row_stride, false, pool_);
+      for (std::int64_t i = 0; i < rows * y.cols; ++i)
+        out[i] *= weight.input.alpha;
+    }
+  }
+
+  bool round_bf16_;
+  ThreadPool pool_;
+  HostBuffer scratch_;           // [num_threads, scratch_floats_]
+  std::int64_t scratch_floats_;  // of one thread, for attention
+  QuantizedRows quantized_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<DenseOps>> make_cpu_ops(const OpsOptions& options) {
+  OpsOptions resolved = options;
+  if (resolved.num_threads <= 0) resolved.num_threads = usable_cores();
+  // A whole number of cache lines, so that threads do not share one.
+  const std::int64_t floats =
+      round_up(cpu::attend_scratch_floats(kHeadsPerTask, options.max_context_tokens, kKvBlockTokens,
+                                          options.max_cache_row),
+               16);
+  HALFBYTE_ASSIGN_OR_RETURN(
+      HostBuffer scratch,
+      HostBuffer::allocate(static_cast<std::size_t>(floats * resolved.num_threads) *
+                           sizeof(float)));
+  return std::unique_ptr<DenseOps>(std::make_unique<CpuOps>(resolved, std::move(scratch), floats));
+}
+
+Result<std::unique_ptr<DenseOps>> make_dense_ops(std::string_view expert_backend,
+                                                 const OpsOptions& options) {
+  if (expert_backend == "reference") return make_reference_ops(options);
+  return make_cpu_ops(options);
+}
+
+}  // namespace halfbyte

@@ -138,31 +138,29 @@ void attend(const AttendTask& task, float* scratch) {
   float* scores = scratch;  // [num_heads, num_keys]
   float* sums = scores + task.num_heads * task.num_keys;
   float* buffer = sums + task.num_heads;
-  for_each_block(
-      task.keys, task.num_keys, buffer, [&](std::int64_t first, std::int64_t n, Block block) {
-        for (std::int64_t h = 0; h < task.num_heads; ++h) {
-          const float* q = task.q + h * task.q_stride;
-          for (std::int64_t i = 0; i < n; ++i) {
-            scores[h * task.num_keys + first + i] =
-                task.scale * dot(block.rows + i * block.stride, q, task.keys.width);
-          }
-        }
-      });
+  for_each_block(task.keys, task.num_keys, buffer,
+                 [&](std::int64_t first, std::int64_t n, Block block) {
+                   for (std::int64_t h = 0; h < task.num_heads; ++h) {
+                     const float* q = task.q + h * task.q_stride;
+                     for (std::int64_t i = 0; i < n; ++i) {
+                       scores[h * task.num_keys + first + i] =
+                           task.scale * dot(block.rows + i * block.stride, q, task.keys.width);
+                     }
+                   }
+                 });
   for (std::int64_t h = 0; h < task.num_heads; ++h) {
     sums[h] = exponentiate(scores + h * task.num_keys, task.num_keys);
     std::fill_n(task.out + h * task.out_stride, task.values.width, 0.0F);
   }
-  for_each_block(
-      task.values, task.num_keys, buffer, [&](std::int64_t first, std::int64_t n, Block block) {
-        for (std::int64_t h = 0; h < task.num_heads; ++h) {
-          const float* weights = scores + h * task.num_keys + first;
-          for (std::int64_t i = 0; i < n; ++i)
-            accumulate(weights[i],
-                       block.rows + i * block.stride,
-                       task.values.width,
-                       task.out + h * task.out_stride);
-        }
-      });
+  for_each_block(task.values, task.num_keys, buffer,
+                 [&](std::int64_t first, std::int64_t n, Block block) {
+                   for (std::int64_t h = 0; h < task.num_heads; ++h) {
+                     const float* weights = scores + h * task.num_keys + first;
+                     for (std::int64_t i = 0; i < n; ++i)
+                       accumulate(weights[i], block.rows + i * block.stride, task.values.width,
+                                  task.out + h * task.out_stride);
+                   }
+                 });
   for (std::int64_t h = 0; h < task.num_heads; ++h) {
     float* out = task.out + h * task.out_stride;
     for (std::int64_t i = 0; i < task.values.width; ++i)
