@@ -52,10 +52,7 @@ Result<DispatchPlan> LocalDispatcher::plan(DispatchPlan request) const {
   request.workspace = {};
   HALFBYTE_RETURN_IF_ERROR(set_capacity(request, request.max_tokens_per_rank));
   add_token_table(request);
-  if (request.spec.apply_router_weight_on_input) {
-    request.workspace.add("weighted_x", static_cast<std::size_t>(request.capacity_tokens) *
-                                            payload_layout(request).x_bytes);
-  }
+  add_weighted_input(request);
   return request;
 }
 
@@ -73,15 +70,7 @@ Result<DispatchedTokens> LocalDispatcher::dispatch(const DispatchPlan& plan,
   const TokenTable table = token_table(plan, workspace);
   store_routing(plan, input.routing, 0, table);
   DispatchedTokens tokens = group_table(plan, num_tokens, table);
-  tokens.x = input.x;
-  if (plan.spec.apply_router_weight_on_input) {
-    std::byte* weighted = workspace_buffer(plan, workspace, "weighted_x");
-    const auto row_bytes = static_cast<std::int64_t>(payload_layout(plan).x_bytes);
-    for (std::int64_t token = 0; token < num_tokens; ++token) {
-      write_input_row(plan, input, token, table.row_sum, weighted + token * row_bytes);
-    }
-    tokens.x = ConstMatrixView(weighted, input.x.dtype, num_tokens, input.x.cols);
-  }
+  tokens.x = weighted_input(plan, input, workspace);
   dropped_routes_ = count_dropped_routes(input.routing.topk_idx, plan.spec.num_experts);
   step_.begin(num_tokens);
   return tokens;

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "moe/dispatch/token_table.h"
 #include "moe/dispatcher.h"
 
 namespace halfbyte {
@@ -27,14 +28,12 @@ PayloadLayout payload_layout(const DispatchPlan& plan);
 /// the same scale.
 Status check_payload(const DispatchPlan& plan);
 
-/// Row `token_idx` of X as it enters the experts, in x's dtype: weighted by its route's weight and
-/// rounded when the spec says so (a token without a route keeps its row: it is never read).
-/// `wide` is scratch [H].
-void write_input_row(const DispatchPlan& plan,
-                     const DispatchInput& input,
-                     std::int64_t token_idx,
-                     float* wide,
-                     std::byte* dst);
+/// x as the backend reads it where it need not travel: the caller's, or a weighted copy in the
+/// workspace when the spec weights X.
+void add_weighted_input(DispatchPlan& plan);
+ConstMatrixView weighted_input(const DispatchPlan& plan,
+                               const DispatchInput& input,
+                               Workspace workspace);
 
 /// Packs token `token_idx` into `dst` [row_bytes]; quantises when the payload is NVFP4. `wide` is
 /// scratch [H].
@@ -45,6 +44,26 @@ void pack_token(const DispatchPlan& plan,
                 std::byte* dst);
 /// Packs a row that carries no token: ids -1; the rest is never read.
 void pack_padding(const DispatchPlan& plan, std::byte* dst);
+
+/// Rows that arrived, as a backend reads them; null where the payload has no such field.
+struct TokenRows {
+  std::byte* x = nullptr;               // [rows, H] of x's dtype
+  std::uint8_t* codes = nullptr;        // [rows, H / 2]
+  std::uint8_t* block_scale = nullptr;  // [rows, H / 16]
+  float* row_scale = nullptr;           // [rows]
+};
+/// Adds buffers of plan.capacity_tokens rows to the workspace. `copy_x` false leaves x out, for a
+/// dispatcher that lets the backend read x where it arrived.
+void add_token_rows(DispatchPlan& plan, bool copy_x);
+TokenRows token_rows(const DispatchPlan& plan, Workspace workspace, bool copy_x);
+/// Copies the packed row `src` to row `row_idx` of the table and of `rows`.
+void unpack_token(const DispatchPlan& plan,
+                  const std::byte* src,
+                  std::int64_t row_idx,
+                  const TokenTable& table,
+                  const TokenRows& rows);
+/// Points `tokens` at `rows`.
+void set_token_rows(const DispatchPlan& plan, const TokenRows& rows, DispatchedTokens& tokens);
 
 }  // namespace halfbyte
 
