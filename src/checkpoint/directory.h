@@ -18,6 +18,8 @@
 
 namespace halfbyte {
 
+struct SafetensorsIndex;
+
 /// One tensor as its file has it. `name`, `shape` and `bytes` point into the checkpoint.
 struct RawTensor {
   std::string_view name;
@@ -43,6 +45,12 @@ class RawTensors {
     return files_[static_cast<std::size_t>(tensor.file_idx)].name;
   }
   std::uint64_t total_bytes() const;
+  /// How many files were read.
+  std::size_t num_files() const { return files_.size(); }
+  /// Files of the directory that the index does not name; nothing of them was read.
+  const std::vector<std::string>& unread_files() const { return unread_files_; }
+  /// The names of the tensors in one of them; empty when it cannot be read.
+  std::vector<std::string> tensor_names_of_unread(const std::string& file) const;
   /// Lets the system forget pages that were read.
   void drop(const RawTensor& tensor) const;
 
@@ -51,6 +59,15 @@ class RawTensors {
     std::string name;
     MappedFile map;
   };
+  Status map_files(const std::vector<std::string>& names);
+  Status add_headers();
+  Status sort_and_check_duplicates();
+  Status compare_with_index(const SafetensorsIndex& index,
+                            std::string_view index_name,
+                            NoticeSink& notices) const;
+
+  std::string directory_;
+  std::vector<std::string> unread_files_;
   std::vector<File> files_;
   std::vector<RawTensor> tensors_;
   std::vector<std::int64_t> shapes_;  // arena

@@ -64,7 +64,8 @@ struct ModelConfig {
   std::int64_t moe_layer_freq = 1;
   std::int64_t decoder_sparse_step = 1;
   std::vector<std::int64_t> mlp_only_layers;
-  ActivationSpec activation;  // from hidden_act and its parameters
+  ActivationSpec activation;       // from hidden_act and its parameters
+  bool activation_stated = false;  // false: no hidden_act, `activation` means nothing
   RouterSpec router;
   std::int64_t num_draft_layers = 0;
 

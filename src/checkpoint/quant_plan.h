@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,12 @@ namespace halfbyte {
 /// "re:".
 class ModulePattern;
 
+/// One entry of config_groups.
+struct QuantGroup {
+  std::vector<std::shared_ptr<const ModulePattern>> targets;
+  bool has_input_activations = false;
+};
+
 /// What the configs say about quantisation. Tensors decide; this is the cross-check, and the only
 /// source of "was activation quantisation declared".
 struct QuantPlan {
@@ -24,16 +31,20 @@ struct QuantPlan {
   std::string producer;
   std::string kv_cache;  // FP8, NVFP4 or empty
   std::int64_t group_size = 16;
+  std::vector<std::int64_t> weight_block_size;  // FP8 block scales; empty: not stated
   std::vector<std::pair<std::string, std::string>>
-      layers;  // quantized_layers: module or container -> algorithm
+      layers;  // quantized_layers: module or container (prefix stripped) -> algorithm, sorted
   std::vector<std::shared_ptr<const ModulePattern>> excludes;
-  // compressed-tensors groups: true when every group has input_activations; unset otherwise.
-  std::vector<bool> group_has_input_activations;
+  bool is_compressed_tensors = false;
+  std::vector<QuantGroup> groups;
 
-  /// Algorithm of a module by quantized_layers (longest container), else `algorithm`.
+  /// Algorithm of a module by quantized_layers (longest container), else `algorithm`. `module` as
+  /// the checkpoint spells it, with or without its prefix.
   std::string_view algorithm_of(std::string_view module) const;
   /// Whether a pattern of the exclude list names this module.
   bool excludes_module(std::string_view module) const;
+  /// Whether the module's activations were meant to be quantised too; nothing when no config says.
+  std::optional<bool> declares_activation_quantization(std::string_view module) const;
 };
 
 }  // namespace halfbyte

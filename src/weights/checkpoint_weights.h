@@ -110,8 +110,9 @@ class CheckpointWeights {
   Status check_all_bytes();
   CheckpointSummary summarize() const;
 
+  struct Impl;  // of weights/ only
+
  private:
-  struct Impl;
   explicit CheckpointWeights(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
