@@ -13,7 +13,8 @@ namespace {
 
 std::size_t last_character(std::string_view text) {
   std::size_t start = text.size() - 1;
-  while ((static_cast<std::uint8_t>(text[start]) & 0xC0U) == 0x80U) --start;
+  while ((static_cast<std::uint8_t>(text[start]) & 0xC0U) == 0x80U)
+    --start;
   return start;
 }
 

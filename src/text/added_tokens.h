@@ -24,7 +24,8 @@ struct AddedToken {
   bool special = false;
 };
 
-/// Finds added tokens: leftmost first, the longest of those that begin there. Immutable; any thread.
+/// Finds added tokens: leftmost first, the longest of those that begin there. Immutable; any
+/// thread.
 class AddedTokens {
  public:
   explicit AddedTokens(std::vector<AddedToken> tokens);

@@ -124,8 +124,7 @@ Status Bpe::read_merges(const json& merges, const Spelled& spelled) {
     const std::optional<Pair> pair = read_pair(merges[rank]);
     if (!pair) {
       return {StatusCode::kCorruptData,
-              fmt::format("model.merges[{}] is {}; wanted \"a b\" or [\"a\", \"b\"]",
-                          rank,
+              fmt::format("model.merges[{}] is {}; wanted \"a b\" or [\"a\", \"b\"]", rank,
                           merges[rank].dump())};
     }
     joined.assign(pair->left).append(pair->right);
@@ -136,8 +135,7 @@ Status Bpe::read_merges(const json& merges, const Spelled& spelled) {
       }
     }
     insert({pair_key(spelled.at(pair->left), spelled.at(pair->right)),
-            static_cast<std::int32_t>(rank),
-            spelled.at(joined)});
+            static_cast<std::int32_t>(rank), spelled.at(joined)});
   }
   return {};
 }
@@ -146,7 +144,8 @@ Status Bpe::read_merges(const json& merges, const Spelled& spelled) {
 void Bpe::insert(const Merge& merge) {
   const std::size_t mask = merges_.size() - 1;
   std::size_t slot = hash_pair(merge.pair) & mask;
-  while (merges_[slot].pair != kNoPair && merges_[slot].pair != merge.pair) slot = (slot + 1) & mask;
+  while (merges_[slot].pair != kNoPair && merges_[slot].pair != merge.pair)
+    slot = (slot + 1) & mask;
   merges_[slot] = merge;
 }
 
@@ -207,7 +206,8 @@ void Bpe::encode(std::string_view piece,
     const auto byte = static_cast<std::uint8_t>(piece[static_cast<std::size_t>(i)]);
     scratch.symbols.push_back({byte_id_[byte], i - 1, i + 1 < size ? i + 1 : -1});
   }
-  for (std::int32_t i = 0; i + 1 < size; ++i) push_pair(i, scratch);
+  for (std::int32_t i = 0; i + 1 < size; ++i)
+    push_pair(i, scratch);
   merge_all(scratch);
   for (const auto& symbol : scratch.symbols) {
     if (symbol.id >= 0) ids.push_back(symbol.id);

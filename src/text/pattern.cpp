@@ -79,17 +79,14 @@ Result<Pattern> Pattern::create(std::string_view source, bool is_literal) {
       is_literal ? PCRE2_UTF | PCRE2_LITERAL : PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C;
   int error = 0;
   PCRE2_SIZE offset = 0;
-  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(source.data()),
-                                   source.size(),
-                                   options,
-                                   &error,
-                                   &offset,
-                                   nullptr);
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(source.data()), source.size(),
+                                   options, &error, &offset, nullptr);
   if (code == nullptr) {
     return Status(StatusCode::kUnsupported,
                   fmt::format("the regex: {} at offset {}", error_text(error), offset));
   }
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without it, the interpreter gives the same matches
+  pcre2_jit_compile(code,
+                    PCRE2_JIT_COMPLETE);  // without it, the interpreter gives the same matches
   return Pattern(std::make_unique<Code>(code));
 }
 

@@ -32,8 +32,8 @@ class Pattern {
   std::unique_ptr<Code> code_;
 };
 
-/// The regex in PCRE2's words: \s and \S are the Unicode property White_Space, which PCRE2 extends by
-/// U+180E. kUnsupported: classes inside classes, and escapes that mean something else there.
+/// The regex in PCRE2's words: \s and \S are the Unicode property White_Space, which PCRE2 extends
+/// by U+180E. kUnsupported: classes inside classes, and escapes that mean something else there.
 Result<std::string> translate_regex(std::string_view regex);
 
 }  // namespace halfbyte

@@ -36,7 +36,8 @@ Result<PreTokenizer> PreTokenizer::create(const json& pre_tokenizer) {
       pre_tokenizer.is_object() && pre_tokenizer.value("type", "") == "Sequence";
   const json parts = is_sequence ? pre_tokenizer.value("pretokenizers", json::array())
                                  : json::array({pre_tokenizer});
-  for (const json& part : parts) HALFBYTE_RETURN_IF_ERROR(result.add(part));
+  for (const json& part : parts)
+    HALFBYTE_RETURN_IF_ERROR(result.add(part));
   if (!result.has_byte_level_) {
     return Status(StatusCode::kUnsupported, "pre_tokenizer without ByteLevel");
   }

@@ -14,8 +14,8 @@ namespace halfbyte {
 /// Cuts text into the pieces that BPE works on. Immutable; any thread.
 class PreTokenizer {
  public:
-  /// From "pre_tokenizer" of a tokenizer.json: ByteLevel, or a Sequence of Split (behavior Isolated)
-  /// that ends in ByteLevel; else kUnsupported.
+  /// From "pre_tokenizer" of a tokenizer.json: ByteLevel, or a Sequence of Split (behavior
+  /// Isolated) that ends in ByteLevel; else kUnsupported.
   static Result<PreTokenizer> create(const nlohmann::json& pre_tokenizer);
 
   /// Appends the pieces of `text` (well-formed UTF-8).

@@ -66,7 +66,8 @@ class PieceCache {
   bool repeat(std::string_view piece, std::vector<std::int32_t>& ids) const {
     const Slot& slot = slots_[index(piece)];
     if (slot.piece != piece) return false;
-    for (std::size_t i = slot.first; i < slot.last; ++i) ids.push_back(ids[i]);
+    for (std::size_t i = slot.first; i < slot.last; ++i)
+      ids.push_back(ids[i]);
     return true;
   }
   void remember(std::string_view piece, std::size_t first, std::size_t last) {
@@ -116,7 +117,8 @@ class Encoder {
     }
     pieces_.clear();
     HALFBYTE_RETURN_IF_ERROR(pre_tokenizer_.split(text, pieces_));
-    for (const std::string_view piece : pieces_) append_piece(piece);
+    for (const std::string_view piece : pieces_)
+      append_piece(piece);
     return {};
   }
   void append_id(std::int32_t id) { ids_.push_back(id); }
@@ -164,7 +166,8 @@ void Tokenizer::Impl::add_tokens(const std::vector<AddedToken>& added) {
     tokens[id] = token.content;
   }
   special.resize(tokens.size());
-  for (const AddedToken& token : added) special[static_cast<std::size_t>(token.id)] = token.special;
+  for (const AddedToken& token : added)
+    special[static_cast<std::size_t>(token.id)] = token.special;
 }
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::Impl::create(const json& document) {
@@ -179,7 +182,8 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Impl::create(const json& document)
   std::vector<AddedToken> raw;
   std::vector<AddedToken> normalized;
   for (AddedToken token : added) {
-    if (token.normalized) token.content = normalizer.normalize(token.content).value_or(token.content);
+    if (token.normalized)
+      token.content = normalizer.normalize(token.content).value_or(token.content);
     (token.normalized ? normalized : raw).push_back(std::move(token));
   }
   auto impl = std::make_unique<Impl>(Impl{std::move(bpe),

@@ -73,7 +73,8 @@ char32_t take_code_point(std::string_view& text) {
   const std::uint8_t lead = byte_at(text, 0);
   const std::size_t length = lead < 0x80 ? 1 : classify_lead(lead).length;
   char32_t code_point = length == 1 ? lead : lead & (0x7FU >> length);
-  for (std::size_t i = 1; i < length; ++i) code_point = code_point << 6 | (byte_at(text, i) & 0x3FU);
+  for (std::size_t i = 1; i < length; ++i)
+    code_point = code_point << 6 | (byte_at(text, i) & 0x3FU);
   text.remove_prefix(length);
   return code_point;
 }

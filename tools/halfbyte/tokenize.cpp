@@ -20,12 +20,15 @@ constexpr const char* kDescription =
     "  {\"text\": \"Hi\"}          ->  {\"ids\": [13347], \"decoded\": \"Hi\"}\n"
     "  {\"ids\": [13347]}        ->  {\"decoded\": \"Hi\"}\n"
     "  {\"messages\": [...]}     ->  {\"rendered\": \"...\"} or {\"error\": \"...\"}\n\n"
-    "Added tokens inside a text (<|im_end|>) are recognised; none are put around it. `decoded` keeps\n"
+    "Added tokens inside a text (<|im_end|>) are recognised; none are put around it. `decoded` "
+    "keeps\n"
     "special tokens. Beside `messages`, every other key of a line is a variable of the template:\n"
-    "tools, add_generation_prompt, enable_thinking, ... (`rendered` and `error` are left out, so that\n"
+    "tools, add_generation_prompt, enable_thinking, ... (`rendered` and `error` are left out, so "
+    "that\n"
     "this command's own output can be fed back to it).\n\n"
     "Example:\n"
-    "  echo '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"add_generation_prompt\": true}' |\n"
+    "  echo '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], "
+    "\"add_generation_prompt\": true}' |\n"
     "    halfbyte tokenize models/gsm-mini-qwen3moe-nvfp4\n\n"
     "Exit status: 0 when every line was answered (an error of the template is an answer), 1 when\n"
     "the tokenizer cannot be loaded or a line is none of these; the line is named.";
@@ -82,10 +85,11 @@ void answer_lines(const std::string& directory) {
   for (std::int64_t number = 1; std::getline(std::cin, line); ++number) {
     if (line.empty()) continue;
     const ordered_json request = ordered_json::parse(line, nullptr, false);
-    Result<ordered_json> answer =
-        request.is_object() ? answerer.answer(request)
-                            : Status(StatusCode::kInvalidArgument, "not a JSON object");
-    if (!answer.ok()) exit_on_error(answer.take_status().with_context(fmt::format("line {}", number)));
+    Result<ordered_json> answer = request.is_object()
+                                      ? answerer.answer(request)
+                                      : Status(StatusCode::kInvalidArgument, "not a JSON object");
+    if (!answer.ok())
+      exit_on_error(answer.take_status().with_context(fmt::format("line {}", number)));
     print_json(answer.value());
   }
 }
@@ -96,8 +100,7 @@ void add_tokenize(CLI::App& app) {
   CLI::App* command = app.add_subcommand("tokenize", kDescription);
   auto directory = std::make_shared<std::string>();
   command
-      ->add_option("TOKENIZER_DIR",
-                   *directory,
+      ->add_option("TOKENIZER_DIR", *directory,
                    "Directory with tokenizer.json and, for messages, the chat template")
       ->required()
       ->check(CLI::ExistingDirectory);
