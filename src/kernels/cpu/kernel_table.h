@@ -29,7 +29,8 @@ struct PanelView {
 /// scale is added to a running total. The order depends on cols alone.
 using PanelDot = void (*)(const PanelView& panel, const float* const* x, int num_x, float* sums);
 
-/// h[i] = activation(g[i], u[i]) with the bits of reference::activate. g may be null (not gated).
+/// h[i] = activation(g[i], u[i]) with the bits of reference::activate. g may be null (not gated);
+/// count is a multiple of 8.
 using Activate = void (*)(
     const ActivationSpec& spec, const float* g, const float* u, std::int64_t count, float* h);
 

@@ -5,6 +5,7 @@
 // AVX code can be linked in for another unit.
 #include <immintrin.h>
 
+#include "kernels/cpu/activation_avx2.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/panel_layout.h"
 
@@ -274,6 +275,6 @@ void panel_dot(const PanelView& panel, const float* const* x, int num_x, float* 
 
 }  // namespace
 
-const KernelTable kAvx2Kernels = {.name = "avx2", .panel_dot = panel_dot};
+const KernelTable kAvx2Kernels = {.name = "avx2", .panel_dot = panel_dot, .activate = activate_avx2};
 
 }  // namespace halfbyte::cpu

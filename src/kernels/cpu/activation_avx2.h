@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef HALFBYTE_KERNELS_CPU_ACTIVATION_AVX2_H_
+#define HALFBYTE_KERNELS_CPU_ACTIVATION_AVX2_H_
+
+#include <cstdint>
+
+#include "halfbyte/moe.h"
+
+namespace halfbyte::cpu {
+
+/// Activate of kernel_table.h; needs AVX2 and FMA.
+void activate_avx2(
+    const ActivationSpec& spec, const float* g, const float* u, std::int64_t count, float* h);
+
+}  // namespace halfbyte::cpu
+
+#endif  // HALFBYTE_KERNELS_CPU_ACTIVATION_AVX2_H_
