@@ -19,18 +19,20 @@ using nlohmann::json;
 constexpr std::array<std::string_view, 2> kRunArchitectures = {"Qwen3MoeForCausalLM",
                                                                "DeepseekV3ForCausalLM"};
 
-Result<json> read_json_file(const std::string& directory, const std::string& name) {
+/// A file's text; {} when an optional one is not there.
+Result<std::string> read_text(const std::string& directory,
+                              const std::string& name,
+                              bool optional) {
+  std::error_code error;
+  if (optional && !std::filesystem::exists(directory + "/" + name, error)) return std::string("{}");
   HALFBYTE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(directory + "/" + name));
-  auto parsed = parse_config_json(as_text(file.bytes()));
-  if (!parsed.ok()) return parsed.take_status().with_context(name);
-  return parsed;
+  return std::string(as_text(file.bytes()));
 }
 
-/// The same, or {} when there is no such file.
-Result<json> read_optional_json_file(const std::string& directory, const std::string& name) {
-  std::error_code error;
-  if (!std::filesystem::exists(directory + "/" + name, error)) return json::object();
-  return read_json_file(directory, name);
+Result<json> parse_named(std::string_view text, std::string_view name) {
+  auto parsed = parse_config_json(text);
+  if (!parsed.ok()) return parsed.take_status().with_context(name);
+  return parsed;
 }
 
 std::string first_architecture(const json& object) {
@@ -136,17 +138,29 @@ Result<ModelConfig> read_settings(const json& json_config, NoticeSink& notices) 
 
 }  // namespace
 
-Result<ModelConfig> read_model_config(const std::string& directory, NoticeSink& notices) {
-  HALFBYTE_ASSIGN_OR_RETURN(const json json_config, read_json_file(directory, "config.json"));
+Result<ModelConfig> parse_model_config(std::string_view config_text,
+                                       std::string_view generation_text,
+                                       std::string_view hf_quant_text,
+                                       NoticeSink& notices) {
+  HALFBYTE_ASSIGN_OR_RETURN(const json json_config, parse_named(config_text, "config.json"));
   HALFBYTE_ASSIGN_OR_RETURN(const json generation,
-                            read_optional_json_file(directory, "generation_config.json"));
+                            parse_named(generation_text, "generation_config.json"));
   HALFBYTE_ASSIGN_OR_RETURN(const json hf_quant,
-                            read_optional_json_file(directory, "hf_quant_config.json"));
+                            parse_named(hf_quant_text, "hf_quant_config.json"));
   auto config = read_settings(json_config, notices);
   if (!config.ok()) return config.take_status().with_context("config.json");
   HALFBYTE_RETURN_IF_ERROR(read_end_of_text(generation, text_settings(json_config), *config));
   HALFBYTE_ASSIGN_OR_RETURN(config->quant, read_quant_plan(json_config, hf_quant, notices));
   return config;
+}
+
+Result<ModelConfig> read_model_config(const std::string& directory, NoticeSink& notices) {
+  HALFBYTE_ASSIGN_OR_RETURN(const std::string config, read_text(directory, "config.json", false));
+  HALFBYTE_ASSIGN_OR_RETURN(const std::string generation,
+                            read_text(directory, "generation_config.json", true));
+  HALFBYTE_ASSIGN_OR_RETURN(const std::string quant,
+                            read_text(directory, "hf_quant_config.json", true));
+  return parse_model_config(config, generation, quant, notices);
 }
 
 bool is_moe_layer(const ModelConfig& config, std::int64_t layer_idx) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/quant_plan.h"
@@ -77,6 +78,12 @@ struct ModelConfig {
 /// kNotFound (no config.json), kCorruptData (not JSON, a size missing: names the key), kUnsupported
 /// (names the feature).
 Result<ModelConfig> read_model_config(const std::string& directory, NoticeSink& notices);
+
+/// The same from the files' texts; "{}" stands for a file that is not there.
+Result<ModelConfig> parse_model_config(std::string_view config_text,
+                                       std::string_view generation_text,
+                                       std::string_view hf_quant_text,
+                                       NoticeSink& notices);
 
 /// True when layer `layer_idx` has routed experts.
 bool is_moe_layer(const ModelConfig& config, std::int64_t layer_idx);
