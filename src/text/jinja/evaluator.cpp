@@ -16,6 +16,8 @@ namespace {
 
 constexpr int kMaxDepth = 600;  // of evaluation: expressions, blocks and macros together
 
+constexpr std::size_t kLoopSteps = 20;  // an iteration makes a scope and the loop variable
+
 enum class Flow { kNormal, kBreak, kContinue };
 
 using Scope = std::map<std::string, Value, std::less<>>;
@@ -138,6 +140,7 @@ class Evaluator {
     const List items = select(node, iterate(evaluate(*node.value), budget_));
     if (items.empty() && !node.branches.empty()) return execute(node.branches[0].body, out);
     for (std::size_t i = 0; i < items.size(); ++i) {
+      budget_.step(kLoopSteps);
       scopes_.emplace_back();
       scopes_.back()["loop"] = loop_variable(items, i);
       assign(node.targets, items[i]);
