@@ -8,38 +8,43 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace halfbyte {
 namespace {
 
-Status file_error(const std::string& path) {
-  return Status(StatusCode::kNotFound, fmt::format("{}: {}", path, std::strerror(errno)));
+Status file_error(const std::string& path, std::string_view reason) {
+  return Status(StatusCode::kNotFound, fmt::format("{}: {}", path, reason));
+}
+
+Status system_error(const std::string& path) {
+  return file_error(path, std::system_category().message(errno));
+}
+
+/// Maps what `fd` has open; the mapping outlives the descriptor.
+Result<std::span<const std::uint8_t>> map_descriptor(int fd, const std::string& path) {
+  struct stat info = {};
+  if (fstat(fd, &info) != 0) return system_error(path);
+  if (!S_ISREG(info.st_mode)) return file_error(path, "not a regular file");
+  const auto size = static_cast<std::size_t>(info.st_size);
+  if (size == 0) return std::span<const std::uint8_t>();
+  void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+  if (data == MAP_FAILED) return system_error(path);
+  return std::span<const std::uint8_t>(static_cast<const std::uint8_t*>(data), size);
 }
 
 }  // namespace
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return file_error(path);
-  struct stat info = {};
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    if (errno == 0 || !S_ISREG(info.st_mode)) errno = EISDIR;
-    Status status = file_error(path);
-    close(fd);
-    return status;
-  }
-  const auto size = static_cast<std::size_t>(info.st_size);
-  if (size == 0) {
-    close(fd);
-    return MappedFile();
-  }
-  void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
-  Status status = data == MAP_FAILED ? file_error(path) : Status();
+  // O_NONBLOCK: a pipe in place of a file is an error, not a wait for its writer.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return system_error(path);
+  Result<std::span<const std::uint8_t>> bytes = map_descriptor(fd, path);
   close(fd);
-  if (!status.ok()) return status;
-  return MappedFile(static_cast<const std::uint8_t*>(data), size);
+  if (!bytes.ok()) return bytes.take_status();
+  return MappedFile(bytes->data(), bytes->size());
 }
 
 MappedFile::~MappedFile() {

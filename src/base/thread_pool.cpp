@@ -5,9 +5,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -16,6 +17,12 @@ namespace {
 
 // About 20 us of polling: shorter than a sleep and wake-up, longer than the gap between two phases.
 constexpr int kSpins = 2000;
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
 
 int affinity_cores() {
   cpu_set_t set;
@@ -58,7 +65,7 @@ struct ThreadPool::Impl {
   std::uint32_t wait_for_change(std::uint32_t seen) {
     for (int spin = 0; spin < kSpins; ++spin) {
       if (generation.load(std::memory_order_acquire) != seen) break;
-      __builtin_ia32_pause();
+      relax();
     }
     generation.wait(seen, std::memory_order_acquire);
     return generation.load(std::memory_order_acquire);
@@ -81,7 +88,7 @@ struct ThreadPool::Impl {
 
   void wait_for_workers() {
     for (int spin = 0; spin < kSpins && working.load(std::memory_order_acquire) != 0; ++spin) {
-      __builtin_ia32_pause();
+      relax();
     }
     for (int left = working.load(std::memory_order_acquire); left != 0;
          left = working.load(std::memory_order_acquire)) {
@@ -92,8 +99,12 @@ struct ThreadPool::Impl {
 
 ThreadPool::ThreadPool(int num_threads) : impl_(std::make_unique<Impl>()) {
   const int wanted = num_threads > 0 ? num_threads : usable_cores();
-  for (int i = 1; i < wanted; ++i)
-    impl_->workers.emplace_back([impl = impl_.get(), i] { impl->work(i); });
+  try {
+    for (int i = 1; i < wanted; ++i)
+      impl_->workers.emplace_back([impl = impl_.get(), i] { impl->work(i); });
+  } catch (const std::system_error&) {
+    // The system gives no more threads: those that run do the work.
+  }
 }
 
 ThreadPool::~ThreadPool() {

@@ -15,7 +15,8 @@ int usable_cores();
 /// sleep. Thread rule: parallel_for is called by one thread at a time; the caller works too.
 class ThreadPool {
  public:
-  /// `num_threads` counts the caller; 0 means usable_cores().
+  /// `num_threads` counts the caller; 0 means usable_cores(). Where the system refuses a thread,
+  /// the pool has fewer.
   explicit ThreadPool(int num_threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
