@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/convert.h"
 
-#include <array>
 #include <cstring>
 
 #include "formats/bf16.h"
