@@ -180,7 +180,7 @@ void Budget::make(std::size_t size) {
     throw Failure(StatusCode::kInvalidArgument,
                   fmt::format("the template made a text of more than {} bytes", kMaxBytes));
   }
-  step(size / 16 + 1);
+  step(size / 64 + 1);
 }
 
 std::string format_float(double value) {

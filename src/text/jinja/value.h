@@ -140,7 +140,7 @@ class Value {
 /// Limits of one rendering: a template cannot run, or grow, without end.
 class Budget {
  public:
-  static constexpr std::int64_t kMaxSteps = 20'000'000;
+  static constexpr std::int64_t kMaxSteps = 5'000'000;
   static constexpr std::size_t kMaxBytes = std::size_t{64} << 20;  // of one text
 
   void step(std::size_t steps = 1);
