@@ -139,7 +139,7 @@ struct LayerShape {
   std::int64_t intermediate_size = 32;
   std::int64_t num_experts = 4;
   std::int64_t top_k = 2;
-  ActivationSpec activation;
+  ActivationSpec activation = {};
   WeightFormat format = WeightFormat::kNvfp4;
   DType x_dtype = DType::kBf16;
 };
