@@ -49,6 +49,9 @@ Status check_block_scales(std::string_view tensor_name, LoadedLinear& linear);
 /// Classifies every module that is a linear and validates its scalars.
 void classify_modules(CheckpointWeights::Impl& impl, Findings& findings);
 
+/// Known and unused: what no path here needs, whether or not it was asked for. Sorted.
+std::vector<const RawTensor*> unused_tensors(const CheckpointWeights::Impl& impl);
+
 /// Compares configs, index and tensors; each disagreement is one notice with a count.
 void compare_with_config(CheckpointWeights::Impl& impl);
 

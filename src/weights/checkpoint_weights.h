@@ -5,6 +5,7 @@
 #ifndef HALFBYTE_WEIGHTS_CHECKPOINT_WEIGHTS_H_
 #define HALFBYTE_WEIGHTS_CHECKPOINT_WEIGHTS_H_
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -67,7 +68,10 @@ struct CheckpointSummary {
   std::vector<std::string> unused_tensors;  // known and unused
   std::vector<std::string> notices;
   std::int64_t num_tensors = 0;
+  std::int64_t num_experts = 0;  // of all layers
   std::int64_t num_experts_with_input_scale = 0;
+  // Gate/up global scale ratios: 1, below 1.5, below 2, below 4, 4 and more.
+  std::array<std::int64_t, 5> gate_up_ratio_histogram = {};
   double saturated_block_scale_share = 0.0;  // share of 0x7E bytes; only after check_all_bytes
 };
 
