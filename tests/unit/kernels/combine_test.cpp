@@ -93,6 +93,15 @@ TEST(CombineToken, ALeafAccumulatesItsSlotsWithFma) {
   EXPECT_EQ(combine(token, 32, 0, 32)[0], std::fma(.7F, 2.3F, .3F * 1.1F));
 }
 
+TEST(CombineToken, WeightsKeepTheirFp32Bits) {
+  // (.5 + 2^-11) * 1024 - (.5 - 2^-11) * 1024 = 1; bf16 weights would give 0.
+  const Token token = {
+      {2, 11},
+      {.5F + 0x1p-11F, .5F - 0x1p-11F},
+      {std::vector<float>(kHidden, 1024.0F), std::vector<float>(kHidden, -1024.0F)}};
+  EXPECT_THAT(combine(token, 16, 0, 16), Each(1.0F));
+}
+
 TEST(CombineToken, DuplicateIdsAddTheirWeights) {
   const Token token = {{5, 9, 9, 3},
                        {.5F, .25F, .125F, 0.0F},

@@ -16,6 +16,7 @@
 #include "formats/bf16.h"
 #include "formats/convert.h"
 #include "formats/e4m3.h"
+#include "kernels/reference/activation.h"
 #include "kernels/reference/oracle.h"
 #include "unit/kernels/test_expert.h"
 
@@ -84,6 +85,19 @@ TEST(RunExpertRow, GateAndUpUseTheirOwnGlobalScale) {
     const ExpertRun result = run(expert, kSwiglu, mode, expert.scalars(), exact_row(256));
     for (const float h : result.h)
       EXPECT_NEAR(h, 125.6978F, mode == ActivationMode::kW4a8 ? 125.0F * 0x1p-4F : 1e-4F);
+  }
+}
+
+TEST(RunExpertRow, ARatioOfGlobalScalesStaysExactBesideTheSmallestBlockScales) {
+  // Folding gate's 2^-6 into block scales of 2^-9 would make them zero.
+  TestExpert expert;
+  expert.view.gate = expert.constant_matrix(16, 256, 2, 0x01);
+  expert.view.up = expert.constant_matrix(16, 256, 2, 0x01);
+  expert.view.down = expert.constant_matrix(256, 16, 2, 0x38);
+  expert.view.gate.global_scale = 0x1p-6F;
+  for (const ActivationMode mode : {ActivationMode::kW4a16, ActivationMode::kW4a4}) {
+    const ExpertRun result = run(expert, kSwiglu, mode, expert.scalars(), exact_row(256));
+    EXPECT_THAT(result.h, Each(activate(kSwiglu, 0x1p-8F, 0x1p-2F)));
   }
 }
 
