@@ -94,7 +94,7 @@ TEST(DispatchCapacity, IsThatOfEachScheme) {
   EXPECT_EQ(plan_of(scenario).capacity_tokens, 256);
 }
 
-TEST(DispatchCapacity, WorkspaceGrowsWithIt) {
+TEST(DispatchCapacity, WorkspaceIsMonotoneInIt) {
   for (const std::string& dispatcher : list_dispatchers()) {
     Scenario scenario;
     scenario.dispatcher = dispatcher;
@@ -103,7 +103,7 @@ TEST(DispatchCapacity, WorkspaceGrowsWithIt) {
     for (const std::int64_t capacity : {1, 2, 63, 64, 65, 2000, 5000}) {
       scenario.max_tokens_per_rank = capacity;
       const std::size_t bytes = plan_of(scenario).workspace.total_bytes();
-      EXPECT_GT(bytes, before) << dispatcher << " " << capacity;
+      EXPECT_GE(bytes, before) << dispatcher << " " << capacity;
       before = bytes;
     }
   }
