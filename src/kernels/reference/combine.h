@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The fixed order in which expert rows are summed (nvfp4-moe 9.5): leaves are 16 expert groups,
+// The fixed order in which expert rows are summed (docs/numerics.md 7): leaves are 16 groups,
 // joined by a binary tree, so that the sum does not depend on how experts are spread over ranks.
 #ifndef HALFBYTE_KERNELS_REFERENCE_COMBINE_H_
 #define HALFBYTE_KERNELS_REFERENCE_COMBINE_H_

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One expert on one row, in plain loops: the definition of what every backend computes
-// (nvfp4-moe 8.1, steps 3 to 6). Sums in fp64, each accumulator rounded to fp32 once.
+// (docs/numerics.md 2). Sums in fp64, each accumulator rounded to fp32 once.
 #ifndef HALFBYTE_KERNELS_REFERENCE_EXPERT_H_
 #define HALFBYTE_KERNELS_REFERENCE_EXPERT_H_
 
@@ -12,7 +12,7 @@
 
 namespace halfbyte::reference {
 
-/// The scalars of one expert in one mode (nvfp4-moe 4.3). a1, a2 are used by kW4a4 only.
+/// The scalars of one expert in one mode (docs/numerics.md 2). s1, s2 are used by kW4a4 only.
 struct ExpertScalars {
   float gate_global_scale = 1.0F;
   float up_global_scale = 1.0F;
