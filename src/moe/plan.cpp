@@ -40,12 +40,14 @@ std::string dispatcher_name(std::string_view transport, const MoeOptions& option
   return options.a2a_backend == "all_to_all" ? "all_to_all" : "standard";
 }
 
-// Nothing travels on one rank; over all-to-all the w4a4 modes send what the experts read anyway.
+// Tokens travel under all-to-all, and under the standard scheme when ranks have tokens of their
+// own. Over all-to-all the w4a4 modes send what the experts read anyway.
 Payload choose_payload(std::string_view dispatcher,
                        const MoeOptions& options,
                        ActivationMode mode) {
-  if (dispatcher == "local") return Payload::kAsGiven;
-  if (!options.nvfp4_dispatch.value_or(dispatcher == "all_to_all")) return Payload::kAsGiven;
+  const bool all_to_all = dispatcher == "all_to_all";
+  const bool travels = all_to_all || (dispatcher == "standard" && options.dp_size > 1);
+  if (!travels || !options.nvfp4_dispatch.value_or(all_to_all)) return Payload::kAsGiven;
   if (mode == ActivationMode::kW4a4) return Payload::kNvfp4;
   if (mode == ActivationMode::kW4a4Dynamic) return Payload::kNvfp4Dynamic;
   return Payload::kAsGiven;

@@ -19,6 +19,7 @@ namespace halfbyte::tool {
 void add_run(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_inspect(CLI::App& app);  // a model, or `inspect backends`
+void add_inspect_backends(CLI::App& inspect);
 void add_check(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_tokenize(CLI::App& app);

@@ -1,10 +1,239 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// `halfbyte plan MODEL`: what a run with the same options would do, from config.json alone.
+#include "moe/plan.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
 #include "command.h"
+#include "model/model.h"
+#include "moe/compatibility.h"
 
 namespace halfbyte::tool {
+namespace {
+
+struct PlanOptions {
+  EngineOptions engine;
+  TokenBudgetOptions budget;
+  std::string device_profile = "cpu";
+  bool json = false;
+};
+
+struct Profile {
+  std::string_view name;
+  DeviceLimits limits;
+};
+
+// Vendors' figures: multiprocessors, and shared memory that one block may use.
+std::vector<Profile> profiles() {
+  DeviceLimits cpu;
+  cpu.num_threads = usable_cores();
+  const Device gpu = {DeviceKind::kCuda, 0};
+  return {{"cpu", cpu},
+          {"h200", {gpu, 90, 132, 227 * 1024, 0}},
+          {"b200", {gpu, 100, 148, 227 * 1024, 0}}};
+}
+
+DeviceLimits limits_of(std::string_view name) {
+  for (const Profile& profile : profiles()) {
+    if (profile.name == name) return profile.limits;
+  }
+  exit_on_error(Status(StatusCode::kInvalidArgument,
+                       fmt::format("--device-profile is \"{}\", want cpu, h200 or b200", name)));
+  return {};
+}
+
+// What config.json says of the experts; their tensors would decide, but none is read here.
+WeightFormat declared_expert_format(const QuantPlan& quant) {
+  if (quant.algorithm.empty() && quant.layers.empty()) return WeightFormat::kBf16;
+  return quant.algorithm == "FP8" ? WeightFormat::kFp8 : WeightFormat::kNvfp4;
+}
+
+std::int64_t num_moe_layers(const ModelConfig& config) {
+  std::int64_t count = 0;
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    if (is_moe_layer(config, layer)) ++count;
+  }
+  return count;
+}
+
+TokenBudgetOptions budget_options(const PlanOptions& options, const MoeOptions& moe) {
+  TokenBudgetOptions budget = options.budget;
+  const EngineOptions& engine = options.engine;
+  budget.max_prefill_tokens = engine.max_prefill_tokens;
+  budget.chunked_prefill_size = engine.chunked_prefill_size;
+  budget.max_running_requests = engine.max_running_requests;
+  if (engine.max_dispatch_tokens_per_rank > 0) {
+    budget.max_dispatch_tokens_per_rank = std::to_string(engine.max_dispatch_tokens_per_rank);
+  }
+  budget.a2a_backend = moe.a2a_backend;
+  budget.ep_size = moe.ep_size;
+  budget.dp_size = moe.dp_size;
+  return budget;
+}
+
+// A profile of a GPU asks for its backend, so that the answer is about that device and never a plan
+// for the host's.
+void name_profile_backend(const DeviceLimits& limits, MoeOptions& moe) {
+  if (limits.compute_capability == 0 || moe.runner_backend != "auto") return;
+  moe.runner_backend = limits.compute_capability >= 100 ? "cuda_sm100" : "cuda_sm90";
+}
+
+void add_workspace_part(std::string_view part,
+                        std::size_t offset,
+                        const WorkspaceLayout& layout,
+                        nlohmann::ordered_json& map) {
+  for (const WorkspaceLayout::Entry& entry : layout.entries()) {
+    map.push_back({{"name", fmt::format("{}/{}", part, entry.name)},
+                   {"offset", offset + entry.offset},
+                   {"bytes", entry.bytes}});
+  }
+}
+
+nlohmann::ordered_json workspace_map(const MoePlan& plan) {
+  auto map = nlohmann::ordered_json::array();
+  add_workspace_part("dispatch", plan.dispatch_workspace_offset, plan.dispatch.workspace, map);
+  add_workspace_part("experts", plan.expert_workspace_offset, plan.experts.workspace, map);
+  map.push_back({{"name", "expert_output"},
+                 {"offset", plan.output_offset},
+                 {"bytes", plan.workspace.total_bytes() - plan.output_offset}});
+  return map;
+}
+
+nlohmann::ordered_json budget_json(const TokenBudget& budget) {
+  nlohmann::ordered_json json;
+  json["max_tokens_per_rank"] = budget.max_tokens_per_rank;
+  json["max_decode_tokens_per_rank"] = budget.max_decode_tokens_per_rank;
+  json["max_dispatch_tokens_per_rank"] = budget.max_dispatch_tokens_per_rank;
+  json["capacity_tokens"] = budget.capacity_tokens;
+  json["max_forward_tokens"] = budget.max_forward_tokens;
+  return json;
+}
+
+void add_layer_json(const MoePlan& plan, nlohmann::ordered_json& json) {
+  json["transport"] = plan.transport;
+  json["backend"] = plan.experts.backend;
+  json["dispatcher"] = plan.dispatch.dispatcher;
+  json["activation_mode"] = activation_mode_name(plan.experts.mode);
+  json["x_format"] = plan.experts.x_format;
+  json["h_format"] = plan.experts.h_format;
+  json["row_dtype"] = dtype_name(plan.experts.row_dtype);
+  json["payload"] = payload_name(plan.dispatch.payload);
+  json["dispatch_bytes_per_token"] = plan.dispatch.dispatch_bytes_per_token;
+  json["combine_bytes_per_token"] = plan.dispatch.combine_bytes_per_token;
+  json["workspace"] = workspace_map(plan);
+}
+
+// Everything that is known once the budget is; `plan` is null when no backend of this build makes
+// one, `reason` then says why.
+struct Answer {
+  const ModelConfig& config;
+  const MoeOptions& moe;
+  const TokenBudget& budget;
+  const MoePlan* plan;
+  std::string reason;
+  std::int64_t kv_bytes_per_token;
+};
+
+nlohmann::ordered_json to_json(const Answer& answer, std::string_view profile) {
+  nlohmann::ordered_json json = {{"model", answer.config.architecture},
+                                 {"device_profile", profile}};
+  json.update(budget_json(answer.budget));
+  json["tp_size"] = answer.moe.tp_size;
+  json["ep_size"] = answer.moe.ep_size;
+  json["dp_size"] = answer.moe.dp_size;
+  const std::int64_t layers = num_moe_layers(answer.config);
+  nlohmann::ordered_json memory = {{"num_moe_layers", layers},
+                                   {"kv_cache_bytes_per_token", answer.kv_bytes_per_token}};
+  if (answer.plan != nullptr) {
+    add_layer_json(*answer.plan, json);
+    json["log"] = answer.plan->log;
+    memory["expert_weights_bytes"] = layers * answer.plan->experts.prepared_bytes;
+    memory["workspace_bytes"] = answer.plan->workspace.total_bytes();
+  } else {
+    json["backend"] = answer.moe.runner_backend;
+    json["cannot_run"] = answer.reason;
+    json["workspace"] = nlohmann::ordered_json::array();
+  }
+  json["memory"] = std::move(memory);
+  return json;
+}
+
+void print_text(const Answer& answer, std::string_view profile) {
+  const TokenBudget& budget = answer.budget;
+  fmt::print("model: {} for {}\n", answer.config.architecture, profile);
+  fmt::print("tokens of one forward on a rank: {} at most, {} in a decode step\n",
+             budget.max_tokens_per_rank, budget.max_decode_tokens_per_rank);
+  fmt::print(
+      "tokens one rank may dispatch: {}; entering the experts: {}; the scheduler forms: {}\n",
+      budget.max_dispatch_tokens_per_rank, budget.capacity_tokens, budget.max_forward_tokens);
+  const std::int64_t layers = num_moe_layers(answer.config);
+  if (answer.plan != nullptr) {
+    for (const std::string& line : answer.plan->log)
+      fmt::print("{}\n", line);
+    fmt::print("{}", describe(*answer.plan));
+    fmt::print("memory of a rank: {} bytes of experts in {} layers, {} bytes of workspace\n",
+               layers * answer.plan->experts.prepared_bytes, layers,
+               answer.plan->workspace.total_bytes());
+  } else {
+    fmt::print("backend: {}\n", answer.reason);
+  }
+  fmt::print("KV cache: {} bytes a token\n", answer.kv_bytes_per_token);
+}
+
+void run_plan(const std::string& directory, const PlanOptions& options) {
+  NoticeSink notices(print_notice);
+  const DeviceLimits limits = limits_of(options.device_profile);
+  const ModelConfig config = value_or_exit(read_model_config(directory, notices));
+  ModelOptions model;
+  model.dtype = options.engine.dtype;
+  const MoeSpec spec =
+      value_or_exit(moe_spec_of(config, declared_expert_format(config.quant), model));
+  MoeOptions moe =
+      value_or_exit(resolve_options(spec, options.engine.moe, notices, limits.compute_capability));
+  const TokenBudget budget =
+      value_or_exit(make_token_budget(budget_options(options, moe), notices));
+  moe.capacity_tokens = moe.a2a_backend == "all_to_all" ? budget.max_dispatch_tokens_per_rank
+                                                        : budget.max_tokens_per_rank;
+  name_profile_backend(limits, moe);
+  NoticeSink silent;  // the plan has its log
+  auto plan = make_moe_plan(spec, moe, limits, moe.tp_size, 0, silent);
+  const bool absent_device = limits.compute_capability != 0;
+  if (!plan.ok() && !absent_device) exit_on_error(plan.status());
+  const std::int64_t kv_bytes =
+      kv_bytes_per_block(config, options.engine.kv_cache_dtype) / kKvBlockTokens;
+  const Answer answer = {config,
+                         moe,
+                         budget,
+                         plan.ok() ? &plan.value() : nullptr,
+                         plan.ok() ? "" : std::string(plan.status().message()),
+                         kv_bytes};
+  if (options.json) return print_json(to_json(answer, options.device_profile));
+  print_text(answer, options.device_profile);
+}
+
+}  // namespace
 
 void add_plan(CLI::App& app) {
-  app.add_subcommand("plan", "");
+  auto options = std::make_shared<PlanOptions>();
+  auto directory = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand(
+      "plan", "print what a run with these options would do; reads the model's config alone");
+  command->add_option("model", *directory, "a model directory; config.json is enough")->required();
+  command
+      ->add_option("--device-profile", options->device_profile,
+                   "plan for this device, present or not {cpu, h200, b200}")
+      ->capture_default_str();
+  command->add_flag("--json", options->json, "print one JSON object");
+  add_moe_options(*command, options->engine.moe);
+  add_engine_options(*command, options->engine);
+  add_token_budget_options(*command, options->budget);
+  command->callback([options, directory] { run_plan(*directory, *options); });
 }
 
 }  // namespace halfbyte::tool

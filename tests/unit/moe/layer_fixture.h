@@ -21,6 +21,8 @@ struct RandomMatrix {
   std::vector<std::uint8_t> codes, block_scale;
 
   RandomMatrix() = default;
+  RandomMatrix(RandomMatrix&&) = default;  // the views follow the moved bytes
+  RandomMatrix& operator=(RandomMatrix&&) = default;
   RandomMatrix(std::int64_t rows, std::int64_t cols, float global_scale, std::mt19937& rng)
       : codes(static_cast<std::size_t>(rows * cols / 2)),
         block_scale(static_cast<std::size_t>(rows * cols / 16)) {
@@ -48,7 +50,7 @@ inline std::vector<std::unique_ptr<RandomExpert>> random_experts(const MoeSpec& 
   std::mt19937 rng(seed);
   std::vector<std::unique_ptr<RandomExpert>> experts;
   for (std::int64_t e = 0; e < spec.num_experts; ++e) {
-    const float scale = 0.01F * static_cast<float>(e + 1 + rng() % 3);
+    const float scale = 0.01F * static_cast<float>(static_cast<unsigned>(e) + 1 + rng() % 3);
     auto expert = std::make_unique<RandomExpert>();
     const std::int64_t h = spec.hidden_size;
     const std::int64_t i = spec.intermediate_size;

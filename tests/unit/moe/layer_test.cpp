@@ -344,9 +344,9 @@ TEST(MoeLayer, ARefusedExpertLeavesTheOldOneRunning) {
   layer.load(experts);
   Step before(spec, 4, 26);
   ASSERT_TRUE(before.run(*layer, spec).ok());
-  RandomExpert bad = *random_experts(spec, 27)[0];
-  bad.up.view.global_scale = NAN;
-  const Status status = layer->load_expert(2, bad.view());
+  const auto others = random_experts(spec, 27);
+  others[0]->up.view.global_scale = NAN;
+  const Status status = layer->load_expert(2, others[0]->view());
   EXPECT_EQ(status.code(), StatusCode::kCorruptData);
   EXPECT_THAT(std::string(status.message()), HasSubstr("expert 2: up.global_scale: value nan"));
   Step after(spec, 4, 26);
