@@ -189,11 +189,13 @@ inline void add_part_of_line(const Stream& stream,
                              const float* const* x,
                              Sums<kNumX, kNumHalves>& total) {
   const std::uint8_t* line = line_at<kFormat>(stream.data, line_idx);
+#pragma GCC unroll 2
   for (int h = 0; h < kNumHalves; ++h) {
     const int half = stream.first_half + h;
     const FourColumns w[2] = {decode_columns<kFormat>(line, half, 0),
                               decode_columns<kFormat>(line, half, 1)};
     Sums<kNumX, kNumHalves> sum;
+#pragma GCC unroll 4
     for (int t = 0; t < kNumX; ++t) {
       const float* values = x[t] + line_idx * 8;
       sum.of[h][t] = _mm256_mul_ps(w[0].column[0], _mm256_broadcast_ss(values));
@@ -212,9 +214,11 @@ inline void add_part_of_line(const Stream& stream,
 template <WeightFormat kFormat, int kNumX, int kNumHalves>
 void dot_halves(const PanelView& panel, const float* const* x, int first_half, float* sums) {
   Sums<kNumX, kNumHalves> total;
-  for (auto& half : total.of) {
-    for (__m256& value : half)
-      value = _mm256_setzero_ps();
+#pragma GCC unroll 2
+  for (int h = 0; h < kNumHalves; ++h) {
+#pragma GCC unroll 4
+    for (int t = 0; t < kNumX; ++t)
+      total.of[h][t] = _mm256_setzero_ps();
   }
   const std::int64_t num_lines = panel.cols / 8;
   std::int64_t lines_per_group = num_lines + 1;
@@ -230,7 +234,8 @@ void dot_halves(const PanelView& panel, const float* const* x, int first_half, f
     if (line_idx == num_lines && line_idx < end) break;
     stream.group_scale += 16;
   }
-  if (panel.cols % 8 != 0) add_part_of_line<kFormat>(stream, num_lines, panel.cols % 8, x, total);
+  if (kFormat != WeightFormat::kNvfp4 && panel.cols % 8 != 0)
+    add_part_of_line<kFormat>(stream, num_lines, panel.cols % 8, x, total);
 #pragma GCC unroll 2
   for (int h = 0; h < kNumHalves; ++h) {
 #pragma GCC unroll 4
@@ -275,6 +280,7 @@ void panel_dot(const PanelView& panel, const float* const* x, int num_x, float* 
 
 }  // namespace
 
-const KernelTable kAvx2Kernels = {.name = "avx2", .panel_dot = panel_dot, .activate = activate_avx2};
+const KernelTable kAvx2Kernels = {
+    .name = "avx2", .panel_dot = panel_dot, .activate = activate_avx2};
 
 }  // namespace halfbyte::cpu
