@@ -28,8 +28,7 @@ LAYERS = {
     "moe/dispatch": ["formats", "device", "comm", "weights", "moe", "kernels"],
     "moe/router.cpp": ["formats", "device", "comm", "weights", "moe", "kernels"],
     "model": ["moe", "weights", "checkpoint", "formats", "device", "comm"],
-    "model/ops_reference.cpp": ["model", "moe", "weights", "checkpoint", "formats", "device", "comm", "kernels"],
-    "model/ops_cpu.cpp": ["model", "moe", "weights", "checkpoint", "formats", "device", "comm", "kernels"],
+    "model/ops_": ["model", "moe", "weights", "checkpoint", "formats", "device", "comm", "kernels"],
     "text": [],
     "engine": ["model", "device", "comm", "weights", "checkpoint", "moe"],
     "server": ["engine", "text"],
@@ -50,13 +49,13 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 
 
 def layer_of(path):
-    """The longest key of LAYERS that `path` (relative to src) starts with."""
-    hits = [k for k in LAYERS if path == k or path.startswith(k + "/")]
+    """The longest key of LAYERS that `path` (relative to src) starts with; "x/y_" covers the files x/y_*."""
+    hits = [k for k in LAYERS if path == k or path.startswith(k if k.endswith("_") else k + "/")]
     return max(hits, key=len) if hits else None
 
 
 def allowed(layer, target):
-    own = layer.split("/")[0] if layer.endswith(".cpp") else layer
+    own = layer.split("/")[0] if layer.endswith((".cpp", "_")) else layer
     bases = LAYERS[layer] + ["base", own]
     return any(target == b or target.startswith(b + "/") for b in bases)
 
