@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <utility>
+
+namespace halfbyte::tool {
+namespace {
+
+Status check_directory(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return {};
+  const bool exists = std::filesystem::exists(path, error);
+  return {StatusCode::kNotFound,
+          fmt::format("{}: {}; want a model's folder with config.json, tokenizer.json and "
+                      ".safetensors files",
+                      path, exists ? "not a folder" : "no such folder")};
+}
+
+// A model without a template still completes raw text; a template that cannot be read is an error.
+std::unique_ptr<ChatTemplate> load_template(const std::string& path) {
+  auto chat_template = ChatTemplate::load(path);
+  if (!chat_template.ok() && chat_template.status().code() == StatusCode::kNotFound) return nullptr;
+  return value_or_exit(std::move(chat_template));
+}
+
+}  // namespace
+
+std::vector<std::int32_t> Session::encode_chat(const nlohmann::ordered_json& messages) const {
+  if (chat_template == nullptr) {
+    exit_on_error({StatusCode::kNotFound,
+                   "the model has no chat template (chat_template.jinja, or chat_template in "
+                   "tokenizer_config.json): only `run --raw` works"});
+  }
+  const nlohmann::ordered_json variables = {{"messages", messages},
+                                            {"add_generation_prompt", true}};
+  return value_or_exit(tokenizer->encode(value_or_exit(chat_template->render(variables.dump()))));
+}
+
+Session open_session(EngineOptions options) {
+  exit_on_error(check_directory(options.model_path));
+  Session session;
+  session.tokenizer = value_or_exit(Tokenizer::load(options.model_path));
+  session.chat_template = load_template(options.model_path);
+  options.notice = print_notice;
+  options.load_progress = [](std::int64_t done, std::int64_t total) {
+    print_progress("loading layer", done, total);
+  };
+  session.engine = value_or_exit(Engine::create(std::move(options)));
+  return session;
+}
+
+std::string_view finish_reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kNone:
+      return "none";
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kCancelled:
+      return "cancelled";
+    case FinishReason::kError:
+      return "error";
+  }
+  return "unknown";
+}
+
+}  // namespace halfbyte::tool
