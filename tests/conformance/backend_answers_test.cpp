@@ -115,6 +115,18 @@ TEST(BackendAnswers, WorkspaceGrowsWithCapacityAndNeverOverlaps) {
   }
 }
 
+// Whatever number of routes the caller asks for.
+TEST(BackendAnswers, APlanForNoTokensHoldsNoRoutes) {
+  const MoeSpec spec = testing::spec_of({});
+  for (const char* name : {"cpu", "reference"}) {
+    ExpertPlan request = request_of(spec, ActivationMode::kW4a16, 0);
+    request.max_routes = 8;
+    const Result<ExpertPlan> plan = find(name)->plan(request);
+    ASSERT_TRUE(plan.ok());
+    EXPECT_EQ(plan.value().max_routes, 0) << name;
+  }
+}
+
 TEST(BackendAnswers, AnExpertOfTheWrongShapeIsRefusedByName) {
   const testing::TestLayer layer = testing::random_layer({}, 1);
   const testing::TestLayer wide = testing::random_layer({.intermediate_size = 48}, 1);

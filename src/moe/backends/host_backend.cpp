@@ -109,7 +109,8 @@ Status complete_request(ExpertPlan& plan) {
         fmt::format("shard: want experts >= 0 of a width that is a multiple of 16, got {} of {}",
                     plan.shard.num_local_experts, plan.shard.intermediate_size)};
   }
-  if (plan.max_routes <= 0) plan.max_routes = plan.capacity_tokens * plan.spec.top_k;
+  if (plan.max_routes <= 0 || plan.capacity_tokens == 0)
+    plan.max_routes = plan.capacity_tokens * plan.spec.top_k;
   return {};
 }
 
