@@ -40,6 +40,10 @@ Status check_shapes(ConstMatrixView logits,
 
 }  // namespace
 
+Status check_router(const RouterSpec& spec, std::int64_t num_experts, std::int64_t top_k) {
+  return reference::check_router(spec, num_experts, top_k);
+}
+
 Result<std::int64_t> route(const RouterSpec& spec,
                            ConstMatrixView logits,
                            std::span<const float> bias,
@@ -47,7 +51,7 @@ Result<std::int64_t> route(const RouterSpec& spec,
                            bool mark_unroutable,
                            std::span<std::int32_t> topk_idx,
                            std::span<float> topk_weights) {
-  HALFBYTE_RETURN_IF_ERROR(reference::check_router(spec, logits.cols, top_k));
+  HALFBYTE_RETURN_IF_ERROR(check_router(spec, logits.cols, top_k));
   HALFBYTE_RETURN_IF_ERROR(check_shapes(logits, bias, top_k, topk_idx.size(), topk_weights.size()));
   const auto* data = static_cast<const float*>(logits.data);
   const auto k = static_cast<std::size_t>(top_k);

@@ -9,6 +9,9 @@
 
 namespace halfbyte {
 
+/// Why `spec` cannot route `num_experts` experts to `top_k`, or ok (nvfp4-moe 7: groups, k).
+Status check_router(const RouterSpec& spec, std::int64_t num_experts, std::int64_t top_k);
+
 /// Routes every row of fp32 logits [T, E]. Unroutable rows report ids 0..k-1 and weights 0 and are
 /// counted; their ids must be taken as -1 when routes are grouped, which `route` does by writing -1
 /// when `mark_unroutable` is set.

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <utility>
 
-#include "kernels/reference/router.h"
+#include "moe/router.h"
 
 namespace halfbyte {
 namespace {
@@ -145,7 +145,7 @@ Status check_spec(const MoeSpec& spec) {
   HALFBYTE_RETURN_IF_ERROR(check_activation(spec.activation));
   HALFBYTE_RETURN_IF_ERROR(check_dtypes(spec));
   HALFBYTE_RETURN_IF_ERROR(check_input_weighting(spec));
-  return reference::check_router(spec.router, spec.num_experts, spec.top_k);
+  return check_router(spec.router, spec.num_experts, spec.top_k);
 }
 
 }  // namespace halfbyte
