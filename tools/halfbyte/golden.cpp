@@ -107,7 +107,8 @@ Result<std::vector<GoldenGreedy>> read_golden_greedy(const std::string& director
   if (!file) return Status(StatusCode::kNotFound, fmt::format("{}: cannot be read", path));
   try {
     std::vector<GoldenGreedy> greedy;
-    for (const json& problem : json::parse(file).at("greedy")) {
+    const json document = json::parse(file);
+    for (const json& problem : document.at("greedy")) {
       greedy.push_back({problem.at("prompt_ids").get<std::vector<std::int32_t>>(),
                         problem.at(mode).get<std::vector<std::int32_t>>()});
     }
