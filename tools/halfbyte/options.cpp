@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "base/log.h"
 #include "command.h"
 
 namespace halfbyte::tool {
@@ -52,13 +53,25 @@ std::map<std::string, ActivationMode> modes_of_experts() {
   return modes;
 }
 
-// Says so when the option was written although its environment twin says something else.
+CLI::Range count_range(std::int64_t low) {
+  return {low, (std::int64_t{1} << 31) - 1};
+}
+
+// What a flag's environment twin means, by CLI11's spelling.
+std::string flag_text(std::string_view value) {
+  const bool on = value == "1" || value == "true" || value == "on" || value == "yes";
+  return on ? "true" : "false";
+}
+
+// Says so when an option was written although its environment twin says something else.
 void notice_option_over_environment(const std::string& option,
                                     const std::string& given,
-                                    const char* variable) {
+                                    const char* variable,
+                                    bool is_flag) {
   const char* value = std::getenv(variable);
-  if (value == nullptr || given == value) return;
-  print_notice(fmt::format("{} {} is used; {}={} is not", option, given, variable, value));
+  if (value == nullptr || given == (is_flag ? flag_text(value) : value)) return;
+  static NoticeSink once(print_notice);
+  once.notice(option, fmt::format("{} {} is used; {}={} is not", option, given, variable, value));
 }
 
 void add_runner_options(CLI::App& command, MoeOptions& options) {
@@ -102,7 +115,7 @@ void add_exchange_options(CLI::App& command, MoeOptions& options) {
           [&options](std::int64_t count) {
             options.nvfp4_dispatch = count > 0;
             notice_option_over_environment("--moe-nvfp4-dispatch", count > 0 ? "true" : "false",
-                                           kNvfp4DispatchVariable);
+                                           kNvfp4DispatchVariable, true);
           },
           "send tokens quantised; default: on for the w4a4 modes under all_to_all")
       ->envname(kNvfp4DispatchVariable)
@@ -147,7 +160,7 @@ void add_rank_options(CLI::App& command, MoeOptions& options) {
   command
       .add_option("--num-threads", options.num_threads,
                   "threads of a CPU backend; 0: all usable cores")
-      ->check(CLI::NonNegativeNumber)
+      ->check(count_range(0))
       ->capture_default_str()
       ->group(kRanksGroup);
 }
@@ -191,23 +204,23 @@ void add_limit_options(CLI::App& command, EngineOptions& options) {
   add("--max-prefill-tokens", options.max_prefill_tokens, "prompt tokens of one step at most");
   add("--chunked-prefill-size,--max-num-batched-tokens", options.chunked_prefill_size,
       "longer prompts are cut into pieces of this; 0: decide")
-      ->check(CLI::NonNegativeNumber);
+      ->check(count_range(0));
   add("--max-running-requests,--max-num-seqs", options.max_running_requests,
       "requests decoded together at most")
-      ->check(CLI::PositiveNumber);
+      ->check(count_range(1));
   add("--context-length,--max-model-len", options.max_context_tokens,
       "longest sequence; 0: the model's")
-      ->check(CLI::NonNegativeNumber);
+      ->check(count_range(0));
   add("--max-total-tokens", options.kv_cache_tokens,
       "tokens the KV cache of a rank holds; 0: decide")
-      ->check(CLI::NonNegativeNumber);
+      ->check(count_range(0));
   add("--moe-max-dispatch-tokens-per-rank", options.max_dispatch_tokens_per_rank,
       "tokens one rank may send in an all-to-all; 0: decide")
-      ->check(CLI::NonNegativeNumber)
+      ->check(count_range(0))
       ->envname(kDispatchVariable)
       ->each([](const std::string& given) {
         notice_option_over_environment("--moe-max-dispatch-tokens-per-rank", given,
-                                       kDispatchVariable);
+                                       kDispatchVariable, false);
       });
 }
 
