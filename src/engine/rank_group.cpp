@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <exception>
 #include <utility>
 
 namespace halfbyte {
@@ -116,7 +117,12 @@ Status RankGroup::forward(std::size_t rank, std::span<const RankBatch> batches) 
     }
   }
   const BatchView view(batches[dp_rank], tokens_per_rank, leads_group);
-  return models_[rank]->forward(view.batch(), leads_group ? logits_[dp_rank] : std::span<float>());
+  try {
+    return models_[rank]->forward(view.batch(),
+                                  leads_group ? logits_[dp_rank] : std::span<float>());
+  } catch (const std::exception& e) {  // a library below ran out of memory: peers must be told
+    return {StatusCode::kInternal, e.what()};
+  }
 }
 
 void RankGroup::fail(std::size_t rank, Status status) {

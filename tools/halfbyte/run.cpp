@@ -8,8 +8,11 @@
 #include <cstdio>
 #include <iostream>
 #include <iterator>
+#include <limits>
+#include <memory>
 #include <random>
 
+#include "engine/sampler.h"
 #include "session.h"
 
 namespace halfbyte::tool {
@@ -210,6 +213,8 @@ void run(RunOptions options, bool has_prompt) {
   if (!has_prompt && !interactive) {
     options.prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
   }
+  // Ids are checked when the vocabulary is known; numbers now, before a long load.
+  exit_on_error(validate_sampling(options.sampling, std::numeric_limits<std::int64_t>::max()));
   const Session session = open_session(options.engine);
   watch_interrupts();
   if (interactive) {

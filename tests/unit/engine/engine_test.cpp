@@ -7,6 +7,7 @@
 
 #include <future>
 #include <limits>
+#include <new>
 #include <thread>
 
 #include "fake_model.h"
@@ -14,8 +15,10 @@
 namespace halfbyte::testing {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Request make_request(std::int64_t prompt_tokens, std::uint32_t seed, std::int64_t max_new_tokens) {
   Request request;
@@ -279,6 +282,31 @@ TEST(Engine, AFailureEndsEveryRequestAndRefusesNewOnesWithItsCause) {
   engine->cancel(running);
   EXPECT_TRUE(engine->poll(5).empty());
   EXPECT_EQ(engine->stats().free_blocks, engine->stats().total_blocks);
+}
+
+TEST(Engine, LogitsThatAreNoNumbersEndTheirOwnRequestOnly) {
+  FakeControl control;
+  Request poisoned = make_request(20, 1, 30);
+  control.nan_after_token = kFakeEos;  // in no prompt
+  poisoned.prompt_ids.back() = kFakeEos;
+  Request healthy = make_request(20, 2, 30);
+  ASSERT_THAT(expected_tokens(healthy, 256), Not(Contains(kFakeEos))) << "choose another seed";
+  const auto engine = start_fake_engine({}, control);
+  const RequestId bad = engine->submit(poisoned).value();
+  const RequestId good = engine->submit(healthy).value();
+  const auto answers = collect(*engine, {bad, good});
+  EXPECT_EQ(answers.at(bad).finish_reason, FinishReason::kError);
+  EXPECT_THAT(answers.at(bad).error, HasSubstr("logit of token 0 is nan"));
+  EXPECT_EQ(answers.at(good).tokens, expected_tokens(healthy, 256));
+  EXPECT_EQ(engine->stats().free_blocks, engine->stats().total_blocks);
+}
+
+TEST(Engine, AnExceptionOfTheModelIsAFailure) {
+  FakeControl control;
+  control.before_forward = [](int, const Batch&) -> Status { throw std::bad_alloc(); };
+  const auto engine = start_fake_engine({}, control);
+  const RequestId id = engine->submit(make_request(4, 1, 5)).value();
+  EXPECT_EQ(collect(*engine, {id}).at(id).finish_reason, FinishReason::kError);
 }
 
 TEST(Engine, AFailureInsideScoreIsItsAnswer) {

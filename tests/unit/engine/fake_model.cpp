@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <random>
 
 #include "engine/sampler.h"
@@ -114,7 +115,9 @@ Status FakeModel::forward(const Batch& batch, std::span<float> logits) {
       const std::int64_t length =
           slice.context_tokens + batch.logit_rows[row] - slice.first_token + 1;
       HALFBYTE_ASSIGN_OR_RETURN(const auto tokens, read(slice, length));
-      std::ranges::copy(fake_logits(tokens), logits.subspan(row * kFakeVocab).begin());
+      const std::span<float> out = logits.subspan(row * kFakeVocab, kFakeVocab);
+      std::ranges::copy(fake_logits(tokens), out.begin());
+      if (tokens.back() == control_.nan_after_token) std::ranges::fill(out, std::nanf(""));
     }
   }
   return row == batch.logit_rows.size() ? Status() : broken("a logit row is in no sequence");

@@ -25,6 +25,7 @@ std::vector<float> fake_logits(std::span<const std::int32_t> tokens);
 
 /// What a test sees of all ranks, and how it makes them fail.
 struct FakeControl {
+  std::int32_t nan_after_token = -1;  // logits after this token are NaN
   std::function<Status(int rank, const Batch& batch)> before_forward;  // may be null
   std::atomic<std::int64_t> largest_batch{0};
   std::atomic<std::int64_t> num_forwards{0};  // of rank 0
