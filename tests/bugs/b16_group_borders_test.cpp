@@ -20,7 +20,9 @@ TEST(GroupBorders, CutsAreOnBordersOf16AndCoverTheExpert) {
       ASSERT_TRUE(shard.ok());
       EXPECT_EQ(shard->intermediate_begin, next);
       EXPECT_EQ(shard->intermediate_size % 16, 0);
-      if (ranks == 8) EXPECT_EQ(shard->intermediate_size, rank < 4 ? 240 : 224);
+      if (ranks == 8) {
+        EXPECT_EQ(shard->intermediate_size, rank < 4 ? 240 : 224);
+      }
       next += shard->intermediate_size;
     }
     EXPECT_EQ(next, intermediate);

@@ -285,6 +285,7 @@ TEST(CheckpointWeights, EveryTensorMustBeUsedOrKnown) {
   put(checkpoint.tensors, test::f32_tensor("model.layers.2.enorm.weight", {1}, {1.0F}));
   Opened opened(checkpoint);
   ASSERT_TRUE(opened.weights.ok()) << opened.error();
+  ASSERT_TRUE((*opened).expert_layer(0, ActivationMode::kW4a16).ok());
   const std::string text = (*opened).check_all_consumed().to_string();
   EXPECT_THAT(text, HasSubstr("model.layers.0.mlp.surprise"));
   EXPECT_THAT(text, testing::Not(HasSubstr("visual")));
