@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
+
 #include "fake_model.h"
 
 namespace halfbyte::testing {
@@ -75,7 +77,10 @@ TEST_P(EngineRanks, AFailureOfAnyRankEndsEverythingWithItsCause) {
   for (int failing = 0; failing < GetParam().num_ranks; ++failing) {
     FakeControl control;
     std::atomic<int> calls{0};
-    control.before_forward = [&calls, failing](int rank, const Batch&) {
+    std::promise<void> submitted;
+    const std::shared_future<void> all = submitted.get_future().share();
+    control.before_forward = [&calls, failing, all](int rank, const Batch&) {
+      all.wait();
       if (rank != failing || ++calls < 4) return Status();
       return Status(StatusCode::kDeviceError, "out of order");
     };
@@ -85,6 +90,7 @@ TEST_P(EngineRanks, AFailureOfAnyRankEndsEverythingWithItsCause) {
     for (const Request& request : requests_of(8)) {
       ids.push_back(engine->submit(request).value());
     }
+    submitted.set_value();
     for (const auto& [id, answer] : collect(*engine, ids)) {
       EXPECT_EQ(answer.finish_reason, FinishReason::kError);
       EXPECT_THAT(answer.error, HasSubstr("out of order"));

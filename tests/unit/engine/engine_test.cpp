@@ -262,12 +262,15 @@ TEST(Engine, ScoreTakesBlocksFromRunningRequestsWithoutChangingThem) {
 TEST(Engine, AFailureEndsEveryRequestAndRefusesNewOnesWithItsCause) {
   FakeControl control;
   std::atomic<int> calls{0};
-  control.before_forward = [&calls](int, const Batch&) {
+  std::promise<void> submitted;
+  control.before_forward = [&calls, all = submitted.get_future().share()](int, const Batch&) {
+    all.wait();
     return ++calls < 3 ? Status() : Status(StatusCode::kDeviceError, "the device fell off");
   };
   const auto engine = start_fake_engine({.max_running_requests = 1}, control);
   const RequestId running = engine->submit(make_request(4, 1, 50)).value();
   const RequestId waiting = engine->submit(make_request(4, 2, 50)).value();
+  submitted.set_value();
   const auto answers = collect(*engine, {running, waiting});
   for (const RequestId id : {running, waiting}) {
     EXPECT_EQ(answers.at(id).finish_reason, FinishReason::kError);
