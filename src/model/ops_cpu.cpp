@@ -20,6 +20,9 @@ constexpr std::int64_t kQuantizeRows = 64;
 // Query heads that walk the cache together: enough to reuse a widened block, few enough to spread.
 constexpr std::int64_t kHeadsPerTask = 8;
 constexpr std::int64_t kElementsPerTask = 4096;
+// Work below which waking the other threads costs more than they save (tens of microseconds).
+constexpr std::int64_t kMinParallelElements = 32768;
+constexpr std::int64_t kMinParallelMultiplyAdds = 262144;
 
 struct CpuLinear final : PreparedLinear {
   cpu::PackedMatrix matrix;
@@ -95,7 +98,7 @@ class CpuOps final : public DenseOps {
              std::span<const std::int32_t> token_ids,
              Rows y) override {
     const auto& embedding = static_cast<const CpuEmbedding&>(table);
-    pool_.parallel_for(y.rows, [&](std::int64_t t, int) {
+    spread(y.rows, y.cols, [&](std::int64_t t, int) {
       float* row = y.data + t * y.row_stride;
       embed_row(embedding.matrix.view, token_ids[static_cast<std::size_t>(t)], round_bf16_, row);
     });
@@ -112,7 +115,7 @@ class CpuOps final : public DenseOps {
   void linear_per_head(const PreparedHeads& weight, Heads x, Heads y) override {
     const auto& heads = static_cast<const CpuHeads&>(weight);
     // Heads outermost: a head's matrix stays in the cache over the tokens.
-    pool_.parallel_for(x.num_heads, [&](std::int64_t h, int) {
+    spread(x.num_heads, x.num_tokens * weight.rows * weight.cols, [&](std::int64_t h, int) {
       for (std::int64_t t = 0; t < x.num_tokens; ++t) {
         cpu::head_linear(heads.head(h), x.data + t * x.token_stride + h * x.head_stride,
                          y.data + t * y.token_stride + h * y.head_stride);
@@ -121,22 +124,24 @@ class CpuOps final : public DenseOps {
   }
 
   void copy_heads(Heads x, Heads y) override {
-    pool_.parallel_for(x.num_tokens, [&](std::int64_t t, int) { copy_heads_of_token(t, x, y); });
+    spread(x.num_tokens, x.num_heads * x.width,
+           [&](std::int64_t t, int) { copy_heads_of_token(t, x, y); });
   }
 
   void rms_norm(Rows x, std::span<const float> weight, float epsilon, Rows y) override {
-    pool_.parallel_for(x.rows, [&](std::int64_t i, int) {
+    spread(x.rows, x.cols, [&](std::int64_t i, int) {
       reference::rms_norm(x.data + i * x.row_stride, weight.data(), epsilon, 1, x.cols, round_bf16_,
                           y.data + i * y.row_stride);
     });
   }
 
   void rope(const RopeTable& table, const StepView& step, Heads x) override {
-    pool_.parallel_for(x.num_tokens, [&](std::int64_t t, int) { rope_token(table, step, t, x); });
+    spread(x.num_tokens, x.num_heads * x.width,
+           [&](std::int64_t t, int) { rope_token(table, step, t, x); });
   }
 
   void append(const StepView& step, Rows x, const KvPool& pool) override {
-    pool_.parallel_for(x.rows, [&](std::int64_t t, int) {
+    spread(x.rows, x.cols, [&](std::int64_t t, int) {
       store_row(pool, step.cache_rows[static_cast<std::size_t>(t)], x.data + t * x.row_stride);
     });
   }
@@ -145,18 +150,21 @@ class CpuOps final : public DenseOps {
     const std::int64_t heads_per_group = call.q.num_heads / call.num_kv_heads;
     const std::int64_t chunks = ceil_div(heads_per_group, kHeadsPerTask);
     const std::int64_t tasks_per_token = call.num_kv_heads * chunks;
-    pool_.parallel_for(call.q.num_tokens * tasks_per_token, [&](std::int64_t task, int thread) {
-      const std::int64_t group = task % tasks_per_token / chunks;
-      const std::int64_t first = task % chunks * kHeadsPerTask;
-      const HeadRange range = {task / tasks_per_token, group, group * heads_per_group + first,
-                               std::min(kHeadsPerTask, heads_per_group - first)};
-      cpu::attend(attend_task(step, call, range), scratch_.as<float>() + thread * scratch_floats_);
-    });
+    spread(call.q.num_tokens * tasks_per_token, elements_per_task(step, call),
+           [&](std::int64_t task, int thread) {
+             const std::int64_t group = task % tasks_per_token / chunks;
+             const std::int64_t first = task % chunks * kHeadsPerTask;
+             const HeadRange range = {task / tasks_per_token, group,
+                                      group * heads_per_group + first,
+                                      std::min(kHeadsPerTask, heads_per_group - first)};
+             cpu::attend(attend_task(step, call, range),
+                         scratch_.as<float>() + thread * scratch_floats_);
+           });
   }
 
   void activate(const ActivationSpec& activation, Rows gate, Rows up, Rows h) override {
     const std::int64_t count = gate.rows * gate.cols;
-    pool_.parallel_for(ceil_div(count, kElementsPerTask), [&](std::int64_t task, int) {
+    spread(ceil_div(count, kElementsPerTask), kElementsPerTask, [&](std::int64_t task, int) {
       const std::int64_t first = task * kElementsPerTask;
       activate_range(activation, gate.data + first, up.data + first,
                      std::min(kElementsPerTask, count - first), round_bf16_, h.data + first);
@@ -164,7 +172,7 @@ class CpuOps final : public DenseOps {
   }
 
   void add(Rows x, Rows y) override {
-    pool_.parallel_for(x.rows, [&](std::int64_t i, int) {
+    spread(x.rows, x.cols, [&](std::int64_t i, int) {
       add_row(x.data + i * x.row_stride, y.data + i * y.row_stride, x.cols, round_bf16_);
     });
   }
@@ -177,6 +185,24 @@ class CpuOps final : public DenseOps {
     std::int64_t first_head = 0;
     std::int64_t num_heads = 0;
   };
+
+  // Runs task(index, thread) for every index.
+  template <typename Task>
+  void spread(std::int64_t num_tasks, std::int64_t elements_per_task, Task&& task) {
+    pool_for(num_tasks * elements_per_task, kMinParallelElements).parallel_for(num_tasks, task);
+  }
+
+  ThreadPool& pool_for(std::int64_t work, std::int64_t min_parallel) {
+    return work < min_parallel ? caller_only_ : pool_;
+  }
+
+  // Of an attention task over the longest context of the step.
+  static std::int64_t elements_per_task(const StepView& step, const AttentionCall& call) {
+    std::int64_t longest = 0;
+    for (const std::int64_t position : step.positions)
+      longest = std::max(longest, position + 1);
+    return longest * (call.q.width + call.out.width);
+  }
 
   static cpu::PagedRows paged(const KvPool& pool,
                               const SequenceSlice& sequence,
@@ -209,21 +235,27 @@ class CpuOps final : public DenseOps {
     if (weight.input.quantized) {
       run_quantized(weight, x, y);
     } else {
-      cpu::linear(weight.matrix, x.data, x.rows, y.data, y.row_stride, true, pool_);
+      multiply(weight, x, y, true);
     }
     if (!round && weight.bias.empty()) return;
-    pool_.parallel_for(y.rows, [&](std::int64_t t, int) {
+    spread(y.rows, y.cols, [&](std::int64_t t, int) {
       finish_row(y.data + t * y.row_stride, y.cols, weight.bias, round);
     });
+  }
+
+  void multiply(const CpuLinear& weight, Rows x, Rows y, bool apply_global_scale) {
+    const std::int64_t multiply_adds = x.rows * weight.rows * weight.cols;
+    cpu::linear(weight.matrix, x.data, x.rows, y.data, y.row_stride, apply_global_scale,
+                pool_for(multiply_adds, kMinParallelMultiplyAdds));
   }
 
   void run_quantized(const CpuLinear& weight, Rows x, Rows y) {
     for (std::int64_t first = 0; first < x.rows; first += kQuantizeRows) {
       const std::int64_t rows = std::min(kQuantizeRows, x.rows - first);
       const Rows tile(x.data + first * x.cols, rows, x.cols);
-      const float* input = requantize(tile, weight.input.input_scale, quantized_);
+      float* quantized = requantize(tile, weight.input.input_scale, quantized_);
       float* out = y.data + first * y.row_stride;
-      cpu::linear(weight.matrix, input, rows, out, y.row_stride, false, pool_);
+      multiply(weight, Rows(quantized, rows, x.cols), Rows(out, rows, y.cols), false);
       for (std::int64_t i = 0; i < rows * y.cols; ++i)
         out[i] *= weight.input.alpha;
     }
@@ -231,6 +263,7 @@ class CpuOps final : public DenseOps {
 
   bool round_bf16_;
   ThreadPool pool_;
+  ThreadPool caller_only_{1};
   HostBuffer scratch_;           // [num_threads, scratch_floats_]
   std::int64_t scratch_floats_;  // of one thread, for attention
   QuantizedRows quantized_;

@@ -49,7 +49,7 @@ void QuantizedRows::reserve(std::int64_t rows, std::int64_t cols) {
   values.resize(count);
 }
 
-const float* requantize(Rows x, float input_scale, QuantizedRows& scratch) {
+float* requantize(Rows x, float input_scale, QuantizedRows& scratch) {
   quantize_activations(x.data, x.rows, x.cols, input_scale, scratch.codes.data(),
                        scratch.block_scale.data());
   for (std::int64_t i = 0; i < x.rows; ++i) {

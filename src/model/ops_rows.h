@@ -45,7 +45,7 @@ struct QuantizedRows {
 };
 /// x as an FP4 GEMM sees it: codes times block scales, without the input scale. Returns
 /// scratch.values.
-const float* requantize(Rows x, float input_scale, QuantizedRows& scratch);
+float* requantize(Rows x, float input_scale, QuantizedRows& scratch);
 
 /// Row `token_id` of an embedding table.
 void embed_row(const CanonicalMatrix& table, std::int32_t token_id, bool round_bf16, float* y);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // B11: a per-tensor scale was applied never or twice. Here to the linears of shared experts; the
-// routed experts' case is in b07_reciprocal_scales_test.cpp. Identity weights with global scale 2^-4: by
-// hand, y = x / 16; y = x would be never, y = x / 256 twice.
+// routed experts' case is in b07_reciprocal_scales_test.cpp. Identity weights with global scale
+// 2^-4: by hand, y = x / 16; y = x would be never, y = x / 256 twice.
 #include <gtest/gtest.h>
 
 #include <vector>
