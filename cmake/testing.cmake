@@ -2,7 +2,9 @@
 include(GoogleTest)
 
 # halfbyte_test(NAME SOURCES ... DEPENDS layer ... [LABELS label ...])
-# One GoogleTest program; each of its tests is a ctest test. Labels in use: slow, gpu, threads.
+# One GoogleTest program; each of its tests is a ctest test. Labels in use: slow, gpu, threads (what the
+# tsan preset builds and runs).
+add_custom_target(threads_tests)
 function(halfbyte_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS;LABELS")
   add_executable(${name} ${arg_SOURCES})
@@ -11,6 +13,9 @@ function(halfbyte_test name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE HALFBYTE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  if("threads" IN_LIST arg_LABELS)
+    add_dependencies(threads_tests ${name})
+  endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
     PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 300)
 endfunction()

@@ -52,16 +52,20 @@ ActivationMode default_resolve_auto(std::string_view backend, const MoeSpec& spe
   return found.ok() ? found.value()->resolve_auto(spec) : ActivationMode::kAuto;
 }
 
+RegistryEntry default_entry(const Pair& pair) {
+  const auto can_run = [pair](const MoeSpec& spec, ActivationMode mode) {
+    return default_can_run(pair.transport, pair.backend, spec, mode);
+  };
+  const auto resolve_auto = [pair](const MoeSpec& spec) {
+    return default_resolve_auto(pair.backend, spec);
+  };
+  return {std::string(pair.transport), std::string(pair.backend), pair.taken_by_auto, can_run,
+          resolve_auto};
+}
+
 std::vector<RegistryEntry> default_entries() {
   std::vector<RegistryEntry> entries;
-  for (const auto& [transport, backend, taken_by_auto] : kPairs) {
-    entries.push_back(
-        {std::string(transport), std::string(backend), taken_by_auto,
-         [transport = transport, backend = backend](const MoeSpec& spec, ActivationMode mode) {
-           return default_can_run(transport, backend, spec, mode);
-         },
-         [backend = backend](const MoeSpec& spec) { return default_resolve_auto(backend, spec); }});
-  }
+  for (const Pair& pair : kPairs) entries.push_back(default_entry(pair));
   return entries;
 }
 
