@@ -95,7 +95,7 @@ struct EngineStats {
 /// later ones with its cause.
 class Engine {
  public:
-  static Result<std::unique_ptr<Engine>> create(EngineOptions options);
+  static Result<std::unique_ptr<Engine>> create(const EngineOptions& options);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

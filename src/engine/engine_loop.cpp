@@ -55,7 +55,7 @@ EngineLoop::~EngineLoop() {
     stopping_ = true;
   }
   inbox_filled_.notify_all();
-  ranks_.abort(shut_down());  // a step that waits for a peer ends now
+  ranks_.stop(shut_down());  // a step that waits for a peer ends now
   thread_.join();
 }
 

@@ -134,7 +134,7 @@ Result<EngineParts> load_engine_parts(const EngineOptions& options) {
 }  // namespace
 
 // What a library below may throw (no memory, no thread) becomes a Status here.
-Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
+Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   try {
     HALFBYTE_ASSIGN_OR_RETURN(EngineParts parts, load_engine_parts(options));
     return EngineFactory::start(std::move(parts));

@@ -127,10 +127,10 @@ Status RankGroup::forward(std::size_t rank, std::span<const RankBatch> batches) 
 
 void RankGroup::fail(std::size_t rank, Status status) {
   if (models_.size() > 1) status = std::move(status).with_context(fmt::format("rank {}", rank));
-  abort(status);
+  stop(status);
 }
 
-void RankGroup::abort(const Status& why) {
+void RankGroup::stop(const Status& why) {
   Status first;
   {
     const std::lock_guard lock(mutex_);

@@ -23,7 +23,7 @@ namespace halfbyte {
 /// so that an idle engine costs nothing and no deadline runs.
 ///
 /// The first failure of any rank aborts every transport, and is what step() returns then and ever
-/// after. Thread rule: one thread calls step() and the destructor; abort() may come from any
+/// after. Thread rule: one thread calls step() and the destructor; stop() may come from any
 /// thread.
 class RankGroup {
  public:
@@ -40,7 +40,7 @@ class RankGroup {
   /// logits[d] is [batches[d].logit_rows.size(), vocab].
   Status step(std::span<const RankBatch> batches, std::span<const std::span<float>> logits);
   /// Makes a step in progress and every later one return `why`.
-  void abort(const Status& why);
+  void stop(const Status& why);
 
   int num_ranks() const { return static_cast<int>(models_.size()); }
   int dp_size() const { return dp_size_; }

@@ -48,7 +48,7 @@ Session open_session(EngineOptions options) {
   options.load_progress = [](std::int64_t done, std::int64_t total) {
     print_progress("loading layer", done, total);
   };
-  session.engine = value_or_exit(Engine::create(std::move(options)));
+  session.engine = value_or_exit(Engine::create(options));
   return session;
 }
 
