@@ -17,6 +17,7 @@ class Event {
   Event(Event&& other) noexcept;
   Event& operator=(Event&& other) noexcept;
 
+  cudaEvent_t handle() const { return handle_; }
   Status record(const Stream& stream) const;
   /// Waits for `end`, then returns the milliseconds from this event to it.
   Result<float> milliseconds_until(const Event& end) const;

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef HALFBYTE_KERNELS_CUDA_COMMON_LAUNCH_CUH_
+#define HALFBYTE_KERNELS_CUDA_COMMON_LAUNCH_CUH_
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <utility>
+
+#include "device/cuda_status.h"
+
+namespace halfbyte::cuda {
+
+struct Grid {
+  dim3 blocks;
+  int threads = 0;
+  std::size_t shared_bytes = 0;
+};
+
+/// Launches a kernel that starts with wait_for_previous_kernel(), so that its prologue overlaps the
+/// end of the one before.
+template <typename Kernel, typename... Args>
+Status launch_overlapped(
+    const char* name, Kernel kernel, const Grid& grid, cudaStream_t stream, const Args&... args) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid.blocks;
+  config.blockDim = dim3(static_cast<unsigned>(grid.threads));
+  config.dynamicSmemBytes = grid.shared_bytes;
+  config.stream = stream;
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &overlap;
+  config.numAttrs = 1;
+  return device::cuda_status(cudaLaunchKernelEx(&config, kernel, args...), name);
+}
+
+/// Raises the limit of dynamic shared memory; cheap, and legal while a stream is captured.
+template <typename Kernel>
+Status allow_shared_bytes(const char* name, Kernel kernel, std::size_t bytes) {
+  if (bytes <= 48 * 1024) return {};
+  return device::cuda_status(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(bytes)),
+      name);
+}
+
+}  // namespace halfbyte::cuda
+
+#endif  // HALFBYTE_KERNELS_CUDA_COMMON_LAUNCH_CUH_

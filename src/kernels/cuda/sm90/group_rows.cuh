@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A block owns consecutive slots, a warp of it consecutive slots of those. Counts go up the
+// hierarchy (warp, block, all), offsets come down, and a warp places its slots in order.
+#ifndef HALFBYTE_KERNELS_CUDA_SM90_GROUP_ROWS_CUH_
+#define HALFBYTE_KERNELS_CUDA_SM90_GROUP_ROWS_CUH_
+
+#include "kernels/cuda/ptx/memory.cuh"
+#include "kernels/cuda/sm90/group_rows.h"
+
+namespace halfbyte::sm90::group_rows {
+
+inline constexpr int kNumWarps = 16;
+inline constexpr int kNumThreads = 32 * kNumWarps;
+
+struct Params {
+  GroupRowsArgs args;
+  std::int64_t num_tokens;
+  std::int64_t num_experts;
+  std::int64_t first_expert;
+  std::int32_t* block_counts;  // [blocks, experts]; null when one block does all
+  int top_k;
+  int num_local_experts;
+  int num_slots;
+  int slots_per_warp;
+  int num_blocks;
+};
+
+struct SharedStorage {
+  std::int32_t* warp_count;  // [kNumWarps, experts], then offsets
+  std::int32_t* base;        // [experts]: first route of an expert's slots in this block
+};
+
+__device__ __forceinline__ SharedStorage shared_storage(const Params& p) {
+  extern __shared__ std::int32_t shared[];
+  return {shared, shared + kNumWarps * p.num_local_experts};
+}
+
+/// Local expert of a slot, or -1.
+__device__ __forceinline__ int local_expert(const Params& p, int slot, std::int64_t num_valid) {
+  if (slot >= p.num_slots || slot / p.top_k >= num_valid) return -1;
+  const std::int64_t id = p.args.topk_idx[slot];
+  if (id < 0 || id >= p.num_experts) return -1;
+  const std::int64_t local = id - p.first_expert;
+  return local >= 0 && local < p.num_local_experts ? static_cast<int>(local) : -1;
+}
+
+__device__ __forceinline__ std::int64_t num_valid_tokens(const Params& p) {
+  return p.args.num_valid_tokens == nullptr ? p.num_tokens : *p.args.num_valid_tokens;
+}
+
+/// First slot of this warp.
+__device__ __forceinline__ int first_slot(const Params& p) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  return (static_cast<int>(blockIdx.x) * kNumWarps + warp) * p.slots_per_warp;
+}
+
+__device__ void count_slots(const Params& p, const SharedStorage& s, std::int64_t num_valid) {
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int i = thread; i < kNumWarps * p.num_local_experts; i += kNumThreads)
+    s.warp_count[i] = 0;
+  __syncthreads();
+  std::int32_t* count = s.warp_count + thread / 32 * p.num_local_experts;
+  const int begin = first_slot(p);
+  for (int slot = begin + thread % 32; slot < begin + p.slots_per_warp; slot += 32) {
+    const int expert = local_expert(p, slot, num_valid);
+    if (expert >= 0) atomicAdd(count + expert, 1);
+  }
+  __syncthreads();
+}
+
+/// Turns one expert's counts of the warps into offsets within the block; returns their sum.
+__device__ __forceinline__ int scan_warps(const Params& p, const SharedStorage& s, int expert) {
+  int sum = 0;
+  for (int w = 0; w < kNumWarps; ++w) {
+    std::int32_t& count = s.warp_count[w * p.num_local_experts + expert];
+    const int n = count;
+    count = sum;
+    sum += n;
+  }
+  return sum;
+}
+
+/// Exclusive sum over the block's threads; every thread calls it.
+__device__ int exclusive_block_sum(int value, int* total) {
+  __shared__ int warp_sum[kNumWarps];
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  int sum = value;
+  for (int d = 1; d < 32; d *= 2) {
+    const int other = __shfl_up_sync(~0U, sum, static_cast<unsigned>(d));
+    if (lane >= d) sum += other;
+  }
+  if (lane == 31) warp_sum[warp] = sum;
+  __syncthreads();
+  int before = 0;
+  int all = 0;
+  for (int w = 0; w < kNumWarps; ++w) {
+    before += w < warp ? warp_sum[w] : 0;
+    all += warp_sum[w];
+  }
+  *total = all;
+  return before + sum - value;
+}
+
+/// Sets base[] and, in block 0, the tables of experts. `in_block` is the thread's expert's count in
+/// this block.
+__device__ int place_experts(const Params& p, const SharedStorage& s, int in_block) {
+  const int expert = static_cast<int>(threadIdx.x);
+  const bool active = expert < p.num_local_experts;
+  int before = 0;
+  int count = in_block;
+  if (p.block_counts != nullptr && active) {
+    count = 0;
+    for (int b = 0; b < p.num_blocks; ++b) {
+      const int n = p.block_counts[b * p.num_local_experts + expert];
+      before += b < static_cast<int>(blockIdx.x) ? n : 0;
+      count += n;
+    }
+  }
+  int num_routes = 0;
+  const int offset = exclusive_block_sum(active ? count : 0, &num_routes);
+  if (active) s.base[expert] = offset + before;
+  if (blockIdx.x == 0) {
+    if (active) p.args.expert_offset[expert] = offset;
+    if (active) p.args.expert_count[expert] = count;
+    if (expert == 0) p.args.expert_offset[p.num_local_experts] = num_routes;
+  }
+  __syncthreads();
+  return num_routes;
+}
+
+__device__ void place_slots(const Params& p,
+                            const SharedStorage& s,
+                            std::int64_t num_valid,
+                            int num_routes) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  std::int32_t* offset = s.warp_count + static_cast<int>(threadIdx.x) / 32 * p.num_local_experts;
+  const int begin = first_slot(p);
+  for (int slot = begin + lane; slot - lane < min(begin + p.slots_per_warp, p.num_slots);
+       slot += 32) {
+    const int expert = local_expert(p, slot, num_valid);
+    const unsigned same = __match_any_sync(~0U, expert);
+    const int rank = __popc(same & ((1U << lane) - 1));
+    int route = -1;
+    if (expert >= 0) {
+      route = s.base[expert] + offset[expert] + rank;
+      p.args.route_row[route] = slot / p.top_k;
+    }
+    __syncwarp();
+    if (expert >= 0 && rank == 0) offset[expert] += __popc(same);
+    __syncwarp();
+    if (slot >= p.num_slots) continue;
+    p.args.slot_route[slot] = route;
+    if (slot >= num_routes) p.args.route_row[slot] = -1;
+  }
+}
+
+__global__ void __launch_bounds__(kNumThreads) count_kernel(const Params p) {
+  ptx::launch_next_kernel();
+  ptx::wait_for_previous_kernel();
+  const SharedStorage s = shared_storage(p);
+  count_slots(p, s, num_valid_tokens(p));
+  const int expert = static_cast<int>(threadIdx.x);
+  if (expert < p.num_local_experts) {
+    p.block_counts[static_cast<int>(blockIdx.x) * p.num_local_experts + expert] =
+        scan_warps(p, s, expert);
+  }
+}
+
+__global__ void __launch_bounds__(kNumThreads) place_kernel(const Params p) {
+  ptx::launch_next_kernel();
+  ptx::wait_for_previous_kernel();
+  const SharedStorage s = shared_storage(p);
+  const std::int64_t num_valid = num_valid_tokens(p);
+  count_slots(p, s, num_valid);
+  const int expert = static_cast<int>(threadIdx.x);
+  const int in_block = expert < p.num_local_experts ? scan_warps(p, s, expert) : 0;
+  const int num_routes = place_experts(p, s, in_block);
+  place_slots(p, s, num_valid, num_routes);
+}
+
+}  // namespace halfbyte::sm90::group_rows
+
+#endif  // HALFBYTE_KERNELS_CUDA_SM90_GROUP_ROWS_CUH_

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/sm90/moe_decode_bf16_nvfp4.cuh"
+
+#include "kernels/cuda/common/launch.cuh"
+
+namespace halfbyte::sm90 {
+namespace {
+
+using Kernel = void (*)(moe_decode::Params);
+
+/// The whole list of instantiations, in the order of list_moe_decode_tiles().
+Kernel find_kernel(const MoeDecodeTile& tile) {
+  if (tile == MoeDecodeTile{4, 1, 2, 4}) return moe_decode::moe_decode_kernel<4, 1, 2, 4>;
+  if (tile == MoeDecodeTile{4, 2, 2, 3}) return moe_decode::moe_decode_kernel<4, 2, 2, 3>;
+  if (tile == MoeDecodeTile{2, 1, 1, 6}) return moe_decode::moe_decode_kernel<2, 1, 1, 6>;
+  if (tile == MoeDecodeTile{1, 1, 1, 5}) return moe_decode::moe_decode_kernel<1, 1, 1, 5>;
+  return nullptr;
+}
+
+int h_arrivals(const MoeDecodeShape& shape, const MoeDecodeTile& tile) {
+  const int finishers =
+      tile.warps_per_group() < tile.num_fragments() ? tile.warps_per_group() : tile.num_fragments();
+  return static_cast<int>(shape.gate_up().row_cells()) * finishers;
+}
+
+moe_decode::Gemm make_gemm(const std::uint8_t* weights,
+                           const WeightLayout& layout,
+                           const MoeDecodeTile& tile) {
+  return {weights, layout.bytes_per_expert(),
+          static_cast<int>(layout.row_cells()) / tile.row_groups,
+          static_cast<int>(layout.col_cells())};
+}
+
+}  // namespace
+
+Status reset_counters(const MoeDecodeShape& shape, std::int32_t* counters, CUstream_st* stream) {
+  const auto bytes = static_cast<std::size_t>(shape.num_local_experts + 2) * sizeof(*counters);
+  return device::cuda_status(cudaMemsetAsync(counters, 0, bytes, stream), "reset counters");
+}
+
+Status warm_up(const MoeDecodeShape& /*shape*/, const MoeDecodeConfig& config) {
+  const Kernel kernel = find_kernel(config.tile);
+  if (kernel == nullptr) return {StatusCode::kUnsupported, config.to_string() + ": not compiled"};
+  return cuda::allow_shared_bytes("moe_decode_bf16_nvfp4", kernel,
+                                  static_cast<std::size_t>(config.shared_bytes));
+}
+
+Status launch(const MoeDecodeShape& shape,
+              const MoeDecodeConfig& config,
+              const MoeDecodeArgs& args,
+              CUstream_st* stream) {
+  HALFBYTE_RETURN_IF_ERROR(warm_up(shape, config));
+  moe_decode::Params params = {};
+  params.args = args;
+  params.gemm[0] = make_gemm(args.gate_up, shape.gate_up(), config.tile);
+  params.gemm[1] = make_gemm(args.down, shape.down(), config.tile);
+  params.num_experts = shape.num_local_experts;
+  params.hidden_size = static_cast<int>(shape.hidden_size);
+  params.h_cols = static_cast<int>(shape.h_cols());
+  params.gated = shape.gated;
+  params.rows_f32 = shape.row_dtype == DType::kF32;
+  params.h_arrivals = h_arrivals(shape, config.tile);
+  const cuda::Grid grid = {dim3(static_cast<unsigned>(config.num_ctas)), moe_decode::kNumThreads,
+                           static_cast<std::size_t>(config.shared_bytes)};
+  return cuda::launch_overlapped("moe_decode_bf16_nvfp4", find_kernel(config.tile), grid, stream,
+                                 params);
+}
+
+}  // namespace halfbyte::sm90

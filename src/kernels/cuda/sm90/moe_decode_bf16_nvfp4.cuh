@@ -1,0 +1,538 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CTAs take tiles from a queue on the device: first all of GEMM1, expert by expert, then all of
+// GEMM2. Warps 0-7 multiply; warp 8 streams weights with bulk copies; warp 9 gathers tokens (later
+// h) with 16-byte copies into the same ring. A tile of GEMM2 waits for its expert's h by a counter
+// while its weights already stream. A ticket waits only for smaller ones, so no CTA need be
+// resident.
+#ifndef HALFBYTE_KERNELS_CUDA_SM90_MOE_DECODE_BF16_NVFP4_CUH_
+#define HALFBYTE_KERNELS_CUDA_SM90_MOE_DECODE_BF16_NVFP4_CUH_
+
+#include <cuda_bf16.h>
+
+#include "kernels/cuda/common/activation.cuh"
+#include "kernels/cuda/common/nvfp4_decode.cuh"
+#include "kernels/cuda/ptx/mbarrier.cuh"
+#include "kernels/cuda/ptx/memory.cuh"
+#include "kernels/cuda/sm90/moe_decode_bf16_nvfp4.h"
+
+namespace halfbyte::sm90::moe_decode {
+
+inline constexpr int kNumThreads = 320;
+inline constexpr int kNumConsumers = 8;
+inline constexpr int kProducerWarp = 8;
+inline constexpr int kGatherWarp = 9;
+inline constexpr int kQueueDepth = 4;
+inline constexpr int kEnd = -1;
+
+struct Gemm {
+  const std::uint8_t* weights;
+  std::int64_t bytes_per_expert;
+  int row_tiles;
+  int col_cells;
+};
+
+struct Params {
+  MoeDecodeArgs args;
+  Gemm gemm[2];
+  int num_experts;
+  int hidden_size;
+  int h_cols;
+  bool gated;
+  bool rows_f32;
+  int h_arrivals;  // of one token tile of an expert, when its h is complete
+};
+
+/// A tile of the queue: GEMM (or kEnd), expert, row tile, token tile.
+struct Work {
+  int gemm, expert, row_tile, token_tile;
+};
+
+/// Offsets into dynamic shared memory, and the small static part.
+struct SharedStorage {
+  std::uint32_t weights, tokens, full, empty, queue_full, queue_empty;
+  float* reduce;
+  std::int32_t* tile_start;  // [experts + 1]: token tiles before an expert
+  std::int32_t* offset;      // [experts]
+  std::int32_t* count;       // [experts]
+  Work* queue;
+};
+
+/// A position in a ring of barriers.
+template <int kDepth>
+struct RingPosition {
+  int slot = 0;
+  std::uint32_t parity = 0;
+  __device__ __forceinline__ void advance() {
+    if (++slot == kDepth) {
+      slot = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+template <int kRowGroups, int kTokenBlocks, int kCellsPerWarp, int kNumStages>
+struct Kernel {
+  static constexpr MoeDecodeTile kTile = {kRowGroups, kTokenBlocks, kCellsPerWarp, kNumStages};
+  static constexpr int kWarpsPerGroup = kTile.warps_per_group();
+  static constexpr int kStageCells = kTile.stage_cells();
+  static constexpr int kTokens = 8 * kTokenBlocks;
+  static constexpr int kFragments = kTile.num_fragments();
+  static constexpr int kTokenRowBytes = kTile.token_row_bytes();
+  static constexpr int kWeightBytes = kTile.weight_bytes();
+  static constexpr int kTokenBytes = kTile.token_bytes();
+  static constexpr int kReduceBytes = kTile.reduce_bytes();
+  static constexpr int kChunks = kTile.stage_cols() / 8;  // of 16 bytes, of a token in a stage
+  /// Warps of a row group that finish fragments, each arriving once at the expert's counter.
+  static constexpr int kFinishers = kWarpsPerGroup < kFragments ? kWarpsPerGroup : kFragments;
+  using Ring = RingPosition<kNumStages>;
+  using QueuePosition = RingPosition<kQueueDepth>;
+  using Accumulators = float[2][kTokenBlocks][4];
+
+  static __device__ __forceinline__ SharedStorage shared_storage(const Params& p,
+                                                                 std::uint64_t* queue_barriers,
+                                                                 Work* queue) {
+    extern __shared__ __align__(128) std::uint8_t shared[];
+    SharedStorage s;
+    s.weights = ptx::shared_address(shared);
+    s.tokens = s.weights + kNumStages * kWeightBytes;
+    std::uint8_t* reduce = shared + kNumStages * (kWeightBytes + kTokenBytes);
+    std::uint8_t* barriers = reduce + kReduceBytes;
+    s.reduce = reinterpret_cast<float*>(reduce);
+    s.full = ptx::shared_address(barriers);
+    s.empty = s.full + 8 * kNumStages;
+    s.tile_start = reinterpret_cast<std::int32_t*>(barriers + 16 * kNumStages);
+    s.offset = s.tile_start + p.num_experts + 1;
+    s.count = s.offset + p.num_experts;
+    s.queue_full = ptx::shared_address(queue_barriers);
+    s.queue_empty = s.queue_full + 8 * kQueueDepth;
+    s.queue = queue;
+    return s;
+  }
+
+  static __device__ __forceinline__ void init_barriers(const SharedStorage& s) {
+    for (int i = 0; i < kNumStages; ++i) {
+      ptx::init_barrier(s.full + 8 * i, 33);  // 32 gathering lanes and the producer
+      ptx::init_barrier(s.empty + 8 * i, kNumConsumers);
+    }
+    for (int i = 0; i < kQueueDepth; ++i) {
+      ptx::init_barrier(s.queue_full + 8 * i, 1);
+      ptx::init_barrier(s.queue_empty + 8 * i, kNumConsumers + 1);
+    }
+    ptx::fence_barrier_init();
+  }
+
+  /// Token tiles before each expert. Two experts a lane, 64 a warp, 640 a block.
+  static __device__ __forceinline__ void build_schedule(const Params& p, const SharedStorage& s) {
+    __shared__ int warp_sum[kNumThreads / 32];
+    const int thread = static_cast<int>(threadIdx.x);
+    int tiles[2] = {};
+    for (int i = 0; i < 2; ++i) {
+      const int expert = 2 * thread + i;
+      if (expert >= p.num_experts) continue;
+      const int count = p.args.expert_count[expert];
+      s.count[expert] = count;
+      s.offset[expert] = static_cast<int>(p.args.expert_offset[expert]);
+      tiles[i] = (count + kTokens - 1) / kTokens;
+    }
+    int sum = tiles[0] + tiles[1];
+    for (int d = 1; d < 32; d *= 2) {
+      const int other = __shfl_up_sync(~0U, sum, static_cast<unsigned>(d));
+      if (thread % 32 >= d) sum += other;
+    }
+    if (thread % 32 == 31) warp_sum[thread / 32] = sum;
+    __syncthreads();
+    for (int w = 0; w < thread / 32; ++w)
+      sum += warp_sum[w];
+    // Expert e's end is e + 1's start.
+    if (2 * thread < p.num_experts) s.tile_start[2 * thread + 1] = sum - tiles[1];
+    if (2 * thread + 1 < p.num_experts) s.tile_start[2 * thread + 2] = sum;
+    if (thread == 0) s.tile_start[0] = 0;
+    __syncthreads();
+  }
+
+  /// The expert whose tiles contain tile `index` of the queue of one GEMM.
+  static __device__ __forceinline__ Work find_work(const Params& p,
+                                                   const SharedStorage& s,
+                                                   int gemm,
+                                                   int index) {
+    const int row_tiles = p.gemm[gemm].row_tiles;
+    const int token_tile = index / row_tiles;
+    int low = 0;
+    for (int high = p.num_experts; high - low > 1;) {
+      const int middle = (low + high) / 2;
+      (s.tile_start[middle] <= token_tile ? low : high) = middle;
+    }
+    // Tiles that share weights are neighbours, so that the second finds them in L2.
+    const int in_expert = index - s.tile_start[low] * row_tiles;
+    const int token_tiles = s.tile_start[low + 1] - s.tile_start[low];
+    return {gemm, low, in_expert / token_tiles, in_expert % token_tiles};
+  }
+
+  static __device__ __forceinline__ void push(const SharedStorage& s,
+                                              QueuePosition& position,
+                                              const Work& work) {
+    ptx::wait(s.queue_empty + 8 * position.slot, position.parity ^ 1);
+    s.queue[position.slot] = work;
+    ptx::arrive(s.queue_full + 8 * position.slot);
+    position.advance();
+  }
+
+  static __device__ __forceinline__ Work pop(const SharedStorage& s, QueuePosition& position) {
+    ptx::wait(s.queue_full + 8 * position.slot, position.parity);
+    const Work work = s.queue[position.slot];
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) ptx::arrive(s.queue_empty + 8 * position.slot);
+    position.advance();
+    return work;
+  }
+
+  static __device__ __forceinline__ void stream_tile(
+      const Params& p, const SharedStorage& s, const Work& work, std::uint64_t policy, Ring& ring) {
+    const Gemm& gemm = p.gemm[work.gemm];
+    const std::int64_t group_bytes = std::int64_t{gemm.col_cells} * kCellBytes;
+    const std::uint8_t* src = gemm.weights + work.expert * gemm.bytes_per_expert +
+                              work.row_tile * kRowGroups * group_bytes;
+    for (int cell = 0; cell < gemm.col_cells; cell += kStageCells) {
+      const int cells = min(kStageCells, gemm.col_cells - cell);
+      const auto bytes = static_cast<std::uint32_t>(cells * kCellBytes);
+      const std::uint32_t barrier = s.full + 8 * ring.slot;
+      const std::uint32_t dst = s.weights + ring.slot * kWeightBytes;
+      ptx::wait(s.empty + 8 * ring.slot, ring.parity ^ 1);
+      ptx::arrive_expect(barrier, kRowGroups * bytes);
+#pragma unroll
+      for (int group = 0; group < kRowGroups; ++group) {
+        ptx::bulk_copy(dst + group * kStageCells * kCellBytes,
+                       src + group * group_bytes + cell * kCellBytes, bytes, barrier, policy);
+      }
+      ring.advance();
+    }
+  }
+
+  /// One thread: takes tickets, tells the other warps, and streams the weights.
+  static __device__ void stream_weights(const Params& p, const SharedStorage& s) {
+    const int token_tiles = s.tile_start[p.num_experts];
+    const int num_first = token_tiles * p.gemm[0].row_tiles;
+    const int num_tiles = num_first + token_tiles * p.gemm[1].row_tiles;
+    std::int32_t* next = p.args.counters + p.num_experts;
+    const std::uint64_t policy = ptx::evict_first_policy();
+    Ring ring;
+    QueuePosition queue;
+    int ticket = static_cast<int>(blockIdx.x);
+    while (ticket < num_tiles) {
+      const int following = static_cast<int>(gridDim.x) + atomicAdd(next, 1);
+      const int gemm = ticket < num_first ? 0 : 1;
+      const Work work = find_work(p, s, gemm, gemm == 0 ? ticket : ticket - num_first);
+      push(s, queue, work);
+      stream_tile(p, s, work, policy, ring);
+      ticket = following;
+    }
+    push(s, queue, {kEnd, 0, 0, 0});
+  }
+
+  static __device__ __forceinline__ int tile_tokens(const SharedStorage& s, const Work& work) {
+    return min(kTokens, s.count[work.expert] - work.token_tile * kTokens);
+  }
+  static __device__ __forceinline__ int first_route(const SharedStorage& s, const Work& work) {
+    return s.offset[work.expert] + work.token_tile * kTokens;
+  }
+
+  static __device__ __forceinline__ void wait_for_h(const Params& p,
+                                                    const SharedStorage& s,
+                                                    int expert) {
+    if (threadIdx.x % 32 == 0) {
+      const int wanted = p.h_arrivals * (s.tile_start[expert + 1] - s.tile_start[expert]);
+      while (ptx::load_acquire(p.args.counters + expert) < wanted) {
+      }
+    }
+    __syncwarp();
+  }
+
+  /// This lane's row of the tile's B operand, or null past the tile's tokens.
+  static __device__ __forceinline__ const __nv_bfloat16* token_row(const Params& p,
+                                                                   const SharedStorage& s,
+                                                                   const Work& work) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    if (lane >= tile_tokens(s, work)) return nullptr;
+    const std::int64_t route = first_route(s, work) + lane;
+    if (work.gemm == 1) return static_cast<const __nv_bfloat16*>(p.args.h) + route * p.h_cols;
+    const std::int64_t row = p.args.route_row == nullptr ? route : p.args.route_row[route];
+    return static_cast<const __nv_bfloat16*>(p.args.x) + row * p.hidden_size;
+  }
+
+  /// Columns [col, col + stage_cols) of the tile's tokens. Lanes past the last column write zeros.
+  static __device__ __forceinline__ void gather_stage(
+      const __nv_bfloat16* row, int num_tokens, int col, int num_cols, std::uint32_t dst) {
+    static_assert(kChunks % 32 == 0);
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    for (int token = 0; token < num_tokens; ++token) {
+      const auto address = __shfl_sync(~0U, reinterpret_cast<unsigned long long>(row), token);
+      const auto* src = reinterpret_cast<const __nv_bfloat16*>(address);
+#pragma unroll
+      for (int chunk = lane; chunk < kChunks; chunk += 32) {
+        const int c = col + chunk * 8;
+        const bool inside = c < num_cols;
+        ptx::copy_16(dst + token * kTokenRowBytes + chunk * 16, src + (inside ? c : 0),
+                     inside ? 16 : 0);
+      }
+    }
+  }
+
+  static __device__ void gather_tokens(const Params& p, const SharedStorage& s) {
+    Ring ring;
+    QueuePosition queue;
+    Work last = {kEnd, 0, 0, 0};
+    const __nv_bfloat16* row = nullptr;
+    for (Work work = pop(s, queue); work.gemm != kEnd; work = pop(s, queue)) {
+      const bool same_expert = work.gemm == last.gemm && work.expert == last.expert;
+      if (work.gemm == 1 && !same_expert) wait_for_h(p, s, work.expert);
+      if (!same_expert || work.token_tile != last.token_tile) row = token_row(p, s, work);
+      last = work;
+      const int num_tokens = tile_tokens(s, work);
+      const int num_cols = work.gemm == 0 ? p.hidden_size : p.h_cols;
+      for (int cell = 0; cell < p.gemm[work.gemm].col_cells; cell += kStageCells) {
+        ptx::wait(s.empty + 8 * ring.slot, ring.parity ^ 1);
+        gather_stage(row, num_tokens, cell * kCellCols, num_cols,
+                     s.tokens + ring.slot * kTokenBytes);
+        ptx::arrive_after_copies(s.full + 8 * ring.slot);
+        ring.advance();
+      }
+    }
+    ptx::wait_for_copies();
+    leave(p);
+  }
+
+  /// The last CTA to stop gathering zeroes the counters: by then every h was complete, so nobody
+  /// counts or waits any more.
+  static __device__ __forceinline__ void leave(const Params& p) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    int order = 0;
+    if (lane == 0) order = atomicAdd(p.args.counters + p.num_experts + 1, 1);
+    order = __shfl_sync(~0U, order, 0);
+    if (order != static_cast<int>(gridDim.x) - 1) return;
+    for (int i = lane; i < p.num_experts + 2; i += 32)
+      p.args.counters[i] = 0;
+  }
+
+  /// One cell (32 rows x 64 columns) times the tile's tokens.
+  static __device__ __forceinline__ void multiply_cell(std::uint32_t codes,
+                                                       std::uint32_t scales,
+                                                       std::uint32_t tokens,
+                                                       int num_tokens,
+                                                       Accumulators& acc) {
+    std::uint32_t a[2][16];
+    const uint4 words[2] = {ptx::load_shared_16(codes), ptx::load_shared_16(codes + 512)};
+    const std::uint32_t scale = ptx::load_shared_4(scales);
+    uint4 low = ptx::load_shared_16(tokens);
+    uint4 high = ptx::load_shared_16(tokens + 16);
+    cuda::decode_tile(words[0], cuda::scale_pair(scale, 0), cuda::scale_pair(scale, 1), a[0]);
+    cuda::decode_tile(words[1], cuda::scale_pair(scale, 2), cuda::scale_pair(scale, 3), a[1]);
+#pragma unroll
+    for (int block = 0; block < kTokenBlocks; ++block) {
+      if (block * 8 >= num_tokens) break;
+      if (block > 0) {
+        low = ptx::load_shared_16(tokens + block * 8 * kTokenRowBytes);
+        high = ptx::load_shared_16(tokens + block * 8 * kTokenRowBytes + 16);
+      }
+      ptx::mma_16x8x16(acc[0][block], a[0], low.x, low.y);
+      ptx::mma_16x8x16(acc[1][block], a[1], low.x, low.y);
+      ptx::mma_16x8x16(acc[0][block], a[0] + 4, low.z, low.w);
+      ptx::mma_16x8x16(acc[1][block], a[1] + 4, low.z, low.w);
+      ptx::mma_16x8x16(acc[0][block], a[0] + 8, high.x, high.y);
+      ptx::mma_16x8x16(acc[1][block], a[1] + 8, high.x, high.y);
+      ptx::mma_16x8x16(acc[0][block], a[0] + 12, high.z, high.w);
+      ptx::mma_16x8x16(acc[1][block], a[1] + 12, high.z, high.w);
+    }
+  }
+
+  /// A lane's addresses in stage 0; kept in registers, or the loop computes them again.
+  struct LaneOffsets {
+    std::uint32_t codes, scales, tokens;
+  };
+  static __device__ __forceinline__ LaneOffsets lane_offsets(const SharedStorage& s) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int cell = warp % kRowGroups * kStageCells + warp / kRowGroups;
+    const std::uint32_t base = s.weights + cell * kCellBytes;
+    return {ptx::opaque(base + lane * 16), ptx::opaque(base + kCellCodeBytes + lane * 4),
+            ptx::opaque(s.tokens + lane / 4 * kTokenRowBytes + warp / kRowGroups * 128 +
+                        lane % 4 * 32)};
+  }
+
+  template <bool kWhole>
+  static __device__ __forceinline__ void multiply_stage(const SharedStorage& s,
+                                                        const LaneOffsets& lane,
+                                                        int num_cells,
+                                                        int num_tokens,
+                                                        Ring& ring,
+                                                        Accumulators& acc) {
+    const int first_cell = static_cast<int>(threadIdx.x) / 32 / kRowGroups;
+    ptx::wait(s.full + 8 * ring.slot, ring.parity);
+    const std::uint32_t weights = ring.slot * kWeightBytes;
+    const std::uint32_t tokens = ring.slot * kTokenBytes;
+#pragma unroll
+    for (int i = 0; i < kCellsPerWarp; ++i) {
+      const int cell = i * kWarpsPerGroup;
+      if (kWhole || first_cell + cell < num_cells) {
+        multiply_cell(lane.codes + weights + cell * kCellBytes,
+                      lane.scales + weights + cell * kCellBytes, lane.tokens + tokens + cell * 128,
+                      num_tokens, acc);
+      }
+    }
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) ptx::arrive(s.empty + 8 * ring.slot);
+    ring.advance();
+  }
+
+  static __device__ __forceinline__ void multiply_tile(const SharedStorage& s,
+                                                       const LaneOffsets& lane,
+                                                       int col_cells,
+                                                       int num_tokens,
+                                                       Ring& ring,
+                                                       Accumulators& acc) {
+#pragma unroll
+    for (int i = 0; i < 2 * kTokenBlocks * 4; ++i)
+      (&acc[0][0][0])[i] = 0.0F;
+    int cell = 0;
+    for (; cell + kStageCells <= col_cells; cell += kStageCells)
+      multiply_stage<true>(s, lane, kStageCells, num_tokens, ring, acc);
+    if (cell < col_cells) multiply_stage<false>(s, lane, col_cells - cell, num_tokens, ring, acc);
+  }
+
+  static __device__ __forceinline__ void store_partials(const SharedStorage& s, Accumulators& acc) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    float4* dst = reinterpret_cast<float4*>(s.reduce) + warp * kFragments * 32 + lane;
+#pragma unroll
+    for (int f = 0; f < kFragments; ++f) {
+      const float* v = &acc[0][0][0] + 4 * f;
+      dst[f * 32] = make_float4(v[0], v[1], v[2], v[3]);
+    }
+  }
+
+  /// Sums the warps' parts of a fragment. The lane gets token lane / 4 and, with q = lane % 4, rows
+  /// 2q, 2q + 1, 2q + 8, 2q + 9 of the fragment's 16.
+  static __device__ __forceinline__ float4 sum_partials(const SharedStorage& s, int fragment) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int group = static_cast<int>(threadIdx.x) / 32 % kRowGroups;
+    const int token = lane / 4;
+    // Row r, token t of a fragment: float4 of lane 4r + t / 2, component t % 2, row r + 8 two
+    // later.
+    const int index = (lane % 4 * 8 + token / 2) * 4 + token % 2;
+    float4 sum = {};
+#pragma unroll
+    for (int w = 0; w < kWarpsPerGroup; ++w) {
+      const float* part =
+          s.reduce + ((w * kRowGroups + group) * kFragments + fragment) * 128 + index;
+      sum = {sum.x + part[0], sum.y + part[16], sum.z + part[2], sum.w + part[18]};
+    }
+    return sum;
+  }
+
+  static __device__ __forceinline__ void store_pair(__nv_bfloat16* dst, float a, float b) {
+    *reinterpret_cast<__nv_bfloat162*>(dst) = __floats2bfloat162_rn(a, b);
+  }
+
+  /// Activation of one fragment, for one token of this lane.
+  static __device__ __forceinline__ void store_h(
+      const Params& p, std::int64_t route, int expert, int first_row, float4 sum) {
+    const int q = static_cast<int>(threadIdx.x) % 4;
+    auto* h = static_cast<__nv_bfloat16*>(p.args.h) + route * p.h_cols;
+    const float up = p.args.alpha_up[expert] * cuda::kDecodedScale;
+    const ActivationSpec& spec = p.args.activation;
+    if (p.gated) {
+      const float gate = p.args.alpha_gate[expert] * cuda::kDecodedScale;
+      store_pair(h + first_row / 2 + 2 * q, cuda::activate(spec, sum.x * gate, sum.z * up),
+                 cuda::activate(spec, sum.y * gate, sum.w * up));
+    } else {
+      store_pair(h + first_row + 2 * q, cuda::activate(spec, 0, sum.x * up),
+                 cuda::activate(spec, 0, sum.y * up));
+      store_pair(h + first_row + 8 + 2 * q, cuda::activate(spec, 0, sum.z * up),
+                 cuda::activate(spec, 0, sum.w * up));
+    }
+  }
+
+  static __device__ __forceinline__ void store_row(
+      const Params& p, std::int64_t route, int expert, int first_row, float4 sum) {
+    const float alpha = p.args.alpha_down[expert] * cuda::kDecodedScale;
+    const int col = first_row + 2 * (static_cast<int>(threadIdx.x) % 4);
+    const std::int64_t offset = route * p.hidden_size + col;
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      if (first_row + 8 * part >= p.hidden_size) break;
+      const float a = (part == 0 ? sum.x : sum.z) * alpha;
+      const float b = (part == 0 ? sum.y : sum.w) * alpha;
+      if (p.rows_f32) {
+        *reinterpret_cast<float2*>(static_cast<float*>(p.args.rows) + offset + 8 * part) = {a, b};
+      } else {
+        store_pair(static_cast<__nv_bfloat16*>(p.args.rows) + offset + 8 * part, a, b);
+      }
+    }
+  }
+
+  static __device__ __forceinline__ void finish_tile(const Params& p,
+                                                     const SharedStorage& s,
+                                                     const Work& work,
+                                                     Accumulators& acc) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int group = warp % kRowGroups;
+    const int row = (work.row_tile * kRowGroups + group) * kCellRows;
+    store_partials(s, acc);
+    ptx::named_barrier(1 + group, 32 * kWarpsPerGroup);
+    for (int f = warp / kRowGroups; f < kFragments; f += kWarpsPerGroup) {
+      const float4 sum = sum_partials(s, f);
+      const int token = f % kTokenBlocks * 8 + lane / 4;
+      const int first_row = row + f / kTokenBlocks * 16;
+      if (token >= tile_tokens(s, work)) continue;
+      const std::int64_t route = first_route(s, work) + token;
+      if (work.gemm == 0)
+        store_h(p, route, work.expert, first_row, sum);
+      else
+        store_row(p, route, work.expert, first_row, sum);
+    }
+    __syncwarp();
+    if (work.gemm == 0 && lane == 0 && warp / kRowGroups < kFinishers)
+      ptx::add_release(p.args.counters + work.expert, 1);
+    ptx::named_barrier(1 + group, 32 * kWarpsPerGroup);
+  }
+
+  static __device__ void multiply(const Params& p, const SharedStorage& s) {
+    const LaneOffsets lane = lane_offsets(s);
+    Ring ring;
+    QueuePosition queue;
+    for (Work work = pop(s, queue); work.gemm != kEnd; work = pop(s, queue)) {
+      Accumulators acc;
+      multiply_tile(s, lane, p.gemm[work.gemm].col_cells, tile_tokens(s, work), ring, acc);
+      finish_tile(p, s, work, acc);
+    }
+  }
+
+  static __device__ void run(const Params& p) {
+    __shared__ __align__(8) std::uint64_t queue_barriers[2 * kQueueDepth];
+    __shared__ Work queue[kQueueDepth];
+    const SharedStorage s = shared_storage(p, queue_barriers, queue);
+    ptx::launch_next_kernel();
+    if (threadIdx.x == 0) init_barriers(s);
+    ptx::wait_for_previous_kernel();
+    build_schedule(p, s);
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    if (warp == kProducerWarp) {
+      if (threadIdx.x % 32 == 0) stream_weights(p, s);
+    } else if (warp == kGatherWarp) {
+      gather_tokens(p, s);
+    } else {
+      multiply(p, s);
+    }
+  }
+};
+
+template <int kRowGroups, int kTokenBlocks, int kCellsPerWarp, int kNumStages>
+__global__ void __launch_bounds__(kNumThreads, 2)
+    moe_decode_kernel(const __grid_constant__ Params p) {
+  Kernel<kRowGroups, kTokenBlocks, kCellsPerWarp, kNumStages>::run(p);
+}
+
+}  // namespace halfbyte::sm90::moe_decode
+
+#endif  // HALFBYTE_KERNELS_CUDA_SM90_MOE_DECODE_BF16_NVFP4_CUH_

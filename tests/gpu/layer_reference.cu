@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layer_reference.h"
+
+#include <cuda_runtime.h>
+
+namespace halfbyte::testing_support {
+namespace {
+
+__device__ double e2m1(unsigned code) {
+  const double magnitudes[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  const double m = magnitudes[code & 7U];
+  return (code & 8U) != 0 ? -m : m;
+}
+
+__device__ double e4m3(unsigned byte) {
+  const int exponent = static_cast<int>(byte >> 3 & 15U);
+  const double mantissa = byte & 7U;
+  return exponent == 0 ? ldexp(mantissa, -9) : ldexp(8 + mantissa, exponent - 10);
+}
+
+/// One warp an output.
+__global__ void gemm_kernel(CanonicalOnDevice w,
+                            const std::uint16_t* a,
+                            int a_stride,
+                            const std::int32_t* a_row,
+                            const std::int32_t* route_expert,
+                            double* sum,
+                            double* magnitude) {
+  const int route = static_cast<int>(blockIdx.x);
+  const int lane = static_cast<int>(threadIdx.x);
+  const int row = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
+  if (row >= w.rows) return;
+  const std::int64_t matrix_row = std::int64_t{route_expert[route]} * w.rows + row;
+  const std::uint16_t* x = a + std::int64_t{a_row == nullptr ? route : a_row[route]} * a_stride;
+  double total = 0;
+  double absolute = 0;
+  for (int k = lane; k < w.cols; k += 32) {
+    const unsigned byte = w.codes[matrix_row * (w.cols / 2) + k / 2];
+    const double scale = e4m3(w.block_scale[matrix_row * (w.cols / 16) + k / 16]);
+    const double value = __uint_as_float(static_cast<unsigned>(x[k]) << 16);
+    const double product = value * e2m1(k % 2 == 0 ? byte & 15U : byte >> 4) * scale;
+    total += product;
+    absolute += fabs(product);
+  }
+  for (int d = 16; d > 0; d /= 2) {
+    total += __shfl_xor_sync(~0U, total, d);
+    absolute += __shfl_xor_sync(~0U, absolute, d);
+  }
+  if (lane != 0) return;
+  sum[std::int64_t{route} * w.rows + row] = total;
+  magnitude[std::int64_t{route} * w.rows + row] = absolute;
+}
+
+}  // namespace
+
+void reference_gemm(const CanonicalOnDevice& weights,
+                    const std::uint16_t* a,
+                    int a_stride,
+                    const std::int32_t* a_row,
+                    const std::int32_t* route_expert,
+                    int num_routes,
+                    double* sum,
+                    double* magnitude,
+                    const device::Stream& stream) {
+  if (num_routes == 0) return;
+  const dim3 grid(static_cast<unsigned>(num_routes), static_cast<unsigned>((weights.rows + 7) / 8));
+  gemm_kernel<<<grid, dim3(32, 8), 0, stream.handle()>>>(weights, a, a_stride, a_row, route_expert,
+                                                         sum, magnitude);
+}
+
+}  // namespace halfbyte::testing_support
