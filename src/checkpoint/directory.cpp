@@ -4,14 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <filesystem>
-#include <future>
+#include <new>
 #include <optional>
 #include <system_error>
 
+#include "base/thread_pool.h"
 #include "checkpoint/index.h"
 #include "checkpoint/json_text.h"
-#include "checkpoint/safetensors.h"
 
 namespace halfbyte {
 namespace {
@@ -94,6 +95,17 @@ Result<SafetensorsIndex> read_index(const std::string& directory, const std::str
   return index;
 }
 
+/// Runs on a pool's thread, which no exception may leave.
+Result<std::vector<SafetensorsEntry>> read_header(std::span<const std::uint8_t> file) {
+  try {
+    return read_safetensors_header(file);
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::kOutOfMemory, "host memory: not enough for the header");
+  } catch (const std::exception& error) {
+    return Status(StatusCode::kInternal, fmt::format("header: {}", error.what()));
+  }
+}
+
 }  // namespace
 
 Status RawTensors::map_files(const std::vector<std::string>& names) {
@@ -104,24 +116,27 @@ Status RawTensors::map_files(const std::vector<std::string>& names) {
   return {};
 }
 
-Status RawTensors::add_headers() {
-  std::vector<std::future<Result<std::vector<SafetensorsEntry>>>> headers;
-  const auto policy = files_.size() > 1 ? std::launch::async : std::launch::deferred;
-  std::vector<std::vector<SafetensorsEntry>> entries;
-  // A few at a time: a checkpoint may have hundreds of shards.
+Result<std::vector<FileEntries>> RawTensors::read_headers() const {
+  std::vector<Result<FileEntries>> headers;
+  for (std::size_t i = 0; i < files_.size(); ++i)
+    headers.emplace_back(FileEntries());
+  const auto num_files = static_cast<std::int64_t>(files_.size());
+  ThreadPool pool(static_cast<int>(std::min<std::int64_t>(num_files, usable_cores())));
+  pool.parallel_for(num_files, [&](std::int64_t i, int /*thread*/) {
+    const auto at = static_cast<std::size_t>(i);
+    headers[at] = read_header(files_[at].map.bytes());
+  });
+  std::vector<FileEntries> entries;
   for (std::size_t i = 0; i < files_.size(); ++i) {
-    constexpr std::size_t kInFlight = 8;
-    for (; headers.size() < std::min(i + kInFlight, files_.size());) {
-      headers.push_back(std::async(policy, [bytes = files_[headers.size()].map.bytes()] {
-        return read_safetensors_header(bytes);
-      }));
-    }
-    auto header = headers[i].get();
-    if (!header.ok()) return header.take_status().with_context(files_[i].name);
-    entries.push_back(std::move(header).value());
+    if (!headers[i].ok()) return headers[i].take_status().with_context(files_[i].name);
+    entries.push_back(std::move(headers[i]).value());
   }
+  return entries;
+}
+
+void RawTensors::reserve(const std::vector<FileEntries>& files) {
   std::size_t num_tensors = 0, num_dims = 0, num_chars = 0;
-  for (const auto& file : entries) {
+  for (const FileEntries& file : files) {
     num_tensors += file.size();
     for (const SafetensorsEntry& entry : file) {
       num_dims += entry.shape.size();
@@ -131,8 +146,13 @@ Status RawTensors::add_headers() {
   tensors_.reserve(num_tensors);
   shapes_.reserve(num_dims);
   names_.reserve(num_chars);
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    for (const SafetensorsEntry& entry : entries[i]) {
+}
+
+Status RawTensors::add_headers() {
+  HALFBYTE_ASSIGN_OR_RETURN(const std::vector<FileEntries> files, read_headers());
+  reserve(files);  // the tensors point into the arenas
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    for (const SafetensorsEntry& entry : files[i]) {
       const std::size_t name_begin = names_.size(), shape_begin = shapes_.size();
       names_ += entry.name;
       shapes_.insert(shapes_.end(), entry.shape.begin(), entry.shape.end());
@@ -252,7 +272,7 @@ std::vector<std::string> RawTensors::tensor_names_of_unread(const std::string& f
   std::vector<std::string> names;
   const auto map = MappedFile::open(directory_ + "/" + file);
   if (!map.ok()) return names;
-  auto header = read_safetensors_header(map->bytes());
+  auto header = read_header(map->bytes());
   if (!header.ok()) return names;
   for (SafetensorsEntry& entry : *header)
     names.push_back(std::move(entry.name));

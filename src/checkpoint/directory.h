@@ -13,12 +13,14 @@
 
 #include "base/log.h"
 #include "base/mapped_file.h"
+#include "checkpoint/safetensors.h"
 #include "halfbyte/dtype.h"
 #include "halfbyte/result.h"
 
 namespace halfbyte {
 
 struct SafetensorsIndex;
+using FileEntries = std::vector<SafetensorsEntry>;
 
 /// One tensor as its file has it. `name`, `shape` and `bytes` point into the checkpoint.
 struct RawTensor {
@@ -60,6 +62,8 @@ class RawTensors {
     MappedFile map;
   };
   Status map_files(const std::vector<std::string>& names);
+  Result<std::vector<FileEntries>> read_headers() const;
+  void reserve(const std::vector<FileEntries>& files);
   Status add_headers();
   Status sort_and_check_duplicates();
   Status compare_with_index(const SafetensorsIndex& index,

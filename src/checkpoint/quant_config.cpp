@@ -18,7 +18,8 @@ constexpr std::array<std::string_view, 8> kAlgorithms = {
     "NVFP4", "W4A16_NVFP4", "NVFP4A16", "NVFP4_AWQ", "FP8", "MXFP8", "MXFP4", "MIXED_PRECISION"};
 constexpr std::array<std::string_view, 5> kMethods = {"modelopt", "modelopt_fp4",
                                                       "compressed-tensors", "fp8", "mxfp4"};
-// Spellings under which the same three things are met.
+constexpr std::int64_t kNvfp4GroupSize = 16;
+// quant_method -> what it is called.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kRefusedMethods = {
     {{"quark", "Quark"}, {"gptq", "GPTQ"}, {"awq", "AWQ-INT4"}, {"bitsandbytes", "NF4"}}};
 
@@ -262,33 +263,58 @@ Status collect(const json& config, const std::string& file, std::vector<Statemen
   return {};
 }
 
-void merge_text(std::string_view field,
-                std::string& into,
-                const std::string& from,
-                const Statement& other,
-                NoticeSink& notices) {
-  if (into.empty()) {
-    into = from;
-  } else if (!from.empty() && from != into) {
-    notices.notice(fmt::format("quant config {}", field),
-                   fmt::format("{} is '{}' in config.json but '{}' in {}: the first is taken",
-                               field, into, from, other.where));
+// Nothing in the tensors tells KV-cache formats apart: the first stands.
+void merge_kv_cache(Statement& into, const Statement& from, NoticeSink& notices) {
+  std::string& kept = into.plan.kv_cache;
+  const std::string& other = from.plan.kv_cache;
+  if (kept.empty()) {
+    kept = other;
+  } else if (!other.empty() && other != kept) {
+    notices.notice("quant config KV cache",
+                   fmt::format("the KV-cache format is {} in {} but {} in {}: the first is taken",
+                               kept, into.where, other, from.where));
   }
 }
 
-void merge(Statement& into, Statement& from, NoticeSink& notices) {
-  merge_text("quant_algo", into.plan.algorithm, from.plan.algorithm, from, notices);
-  merge_text("KV-cache format", into.plan.kv_cache, from.plan.kv_cache, from, notices);
-  if (into.plan.producer.empty()) into.plan.producer = from.plan.producer;
-  if (!into.has_group_size && from.has_group_size) {
-    into.plan.group_size = from.plan.group_size;
-    into.has_group_size = true;
-  } else if (from.has_group_size && from.plan.group_size != into.plan.group_size) {
+// Of two sizes only NVFP4's can agree with NVFP4 tensors, whose shapes are checked against it.
+void merge_group_size(Statement& into, const Statement& from, NoticeSink& notices) {
+  if (!from.has_group_size) return;
+  std::int64_t& kept = into.plan.group_size;
+  const std::int64_t other = from.plan.group_size;
+  if (into.has_group_size && other != kept) {
+    const std::int64_t taken = other == kNvfp4GroupSize ? other : kept;
     notices.notice("quant config group_size",
-                   fmt::format("group_size is {} in config.json but {} in {}: the first is taken",
-                               into.plan.group_size, from.plan.group_size, from.where));
+                   fmt::format("group_size is {} in {} but {} in {}: {} is taken", kept, into.where,
+                               other, from.where, taken));
+    kept = taken;
+  } else {
+    kept = other;
   }
-  if (into.plan.layers.empty()) into.plan.layers = std::move(from.plan.layers);
+  into.has_group_size = true;
+}
+
+/// Takes what is not stated yet; what is stated otherwise stays for the tensors to judge.
+void merge_algorithms(Statement& into, Statement& from) {
+  QuantAlternative other;
+  const auto merge_field = [](auto& kept, auto& stated, auto& differing) {
+    if (kept.empty()) {
+      kept = std::move(stated);
+    } else if (!stated.empty() && stated != kept) {
+      differing = std::move(stated);
+    }
+  };
+  merge_field(into.plan.algorithm, from.plan.algorithm, other.algorithm);
+  merge_field(into.plan.layers, from.plan.layers, other.layers);
+  if (into.plan.alternative || (other.algorithm.empty() && other.layers.empty())) return;
+  other.where = from.where;
+  into.plan.alternative = std::make_shared<const QuantAlternative>(std::move(other));
+}
+
+void merge(Statement& into, Statement& from, NoticeSink& notices) {
+  merge_algorithms(into, from);
+  merge_kv_cache(into, from, notices);
+  merge_group_size(into, from, notices);
+  if (into.plan.producer.empty()) into.plan.producer = from.plan.producer;
   if (into.plan.groups.empty()) into.plan.groups = std::move(from.plan.groups);
   if (!into.has_excludes) {
     into.plan.excludes = std::move(from.plan.excludes);

@@ -24,6 +24,8 @@ struct QuantGroup {
   bool has_input_activations = false;
 };
 
+struct QuantAlternative;
+
 /// What the configs say about quantisation. Tensors decide; this is the cross-check, and the only
 /// source of "was activation quantisation declared".
 struct QuantPlan {
@@ -37,6 +39,7 @@ struct QuantPlan {
   std::vector<std::shared_ptr<const ModulePattern>> excludes;
   bool is_compressed_tensors = false;
   std::vector<QuantGroup> groups;
+  std::shared_ptr<const QuantAlternative> alternative;  // null: the files agree
 
   /// Algorithm of a module by quantized_layers (longest container), else `algorithm`. `module` as
   /// the checkpoint spells it, with or without its prefix.
@@ -45,6 +48,14 @@ struct QuantPlan {
   bool excludes_module(std::string_view module) const;
   /// Whether the module's activations were meant to be quantised too; nothing when no config says.
   std::optional<bool> declares_activation_quantization(std::string_view module) const;
+};
+
+/// What another place says where it differs from the plan's; empty fields agree. The tensors tell
+/// which is right (weights/).
+struct QuantAlternative {
+  std::string where;                                        // "hf_quant_config.json: quantization"
+  std::string algorithm;                                    // another quant_algo
+  std::vector<std::pair<std::string, std::string>> layers;  // other quantized_layers
 };
 
 }  // namespace halfbyte

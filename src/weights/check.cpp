@@ -11,7 +11,6 @@
 namespace halfbyte {
 namespace {
 
-constexpr std::size_t kMaxNames = 16;
 constexpr std::uint8_t kSaturated = 0x7E;  // the largest block scale
 
 bool is_known_scale(std::string_view name) {
@@ -33,15 +32,39 @@ void check_modules(CheckpointWeights::Impl& impl, Findings& findings) {
     const LinearEntries& entries = impl.map.modules.at(path).entries;
     if (kind.linear_class == LinearClass::kMxfp4) continue;  // named by inspect; nothing reads it
     auto linear = load_linear(entries, kind);
-    if (linear.ok()) {
-      count_saturated(impl, *linear);
-    } else {
-      findings.add(fmt::format("{}: {}{}", parent_path(path), linear.status().message(),
+    if (linear.ok()) count_saturated(impl, *linear);
+    for (const Status& status :
+         {linear.ok() ? Status() : linear.take_status(), check_fp8_values(entries, kind)}) {
+      if (status.ok()) continue;
+      findings.add(fmt::format("{}: {}{}", parent_path(path), status.message(),
                                in_file(*entries.payload(), *impl.raw)),
-                   linear.status().code());
+                   status.code());
     }
     impl.raw->drop(*entries.payload());
   }
+}
+
+using ProjectionFaults = std::array<Status, kNumProjections>;
+
+ProjectionFaults check_expert_bytes(CheckpointWeights::Impl& impl,
+                                    const ExpertLayer& layer,
+                                    std::int64_t expert_idx) {
+  ProjectionFaults faults;
+  for (const Projection projection : kProjections) {
+    if (!layer.has(projection)) continue;
+    Status& fault = faults[static_cast<std::size_t>(projection)];
+    auto linear = load_projection(layer, expert_idx, projection, *impl.raw);
+    if (!linear.ok()) {
+      fault = linear.take_status();
+      continue;
+    }
+    count_saturated(impl, *linear);
+    if (!layer.tensors->is_stacked()) {
+      fault = check_fp8_values(projection_entries(layer, expert_idx, projection),
+                               layer.kind(projection));
+    }
+  }
+  return faults;
 }
 
 /// Every expert of a layer, in parallel; findings stay in the order of experts.
@@ -50,20 +73,17 @@ void check_experts(CheckpointWeights& weights,
                    const ExpertLayer& layer,
                    ThreadPool& pool,
                    Findings& findings) {
-  std::vector<Status> results(static_cast<std::size_t>(layer.num_experts));
+  std::vector<ProjectionFaults> faults(static_cast<std::size_t>(layer.num_experts));
   pool.parallel_for(layer.num_experts, [&](std::int64_t expert_idx, int /*thread*/) {
-    auto expert = weights.expert(layer.layer_idx, expert_idx);
-    if (expert.ok()) {
-      count_saturated(impl, expert->gate);
-      count_saturated(impl, expert->up);
-      count_saturated(impl, expert->down);
-    } else {
-      results[static_cast<std::size_t>(expert_idx)] = expert.take_status();
-    }
+    faults[static_cast<std::size_t>(expert_idx)] = check_expert_bytes(impl, layer, expert_idx);
     weights.drop_expert(layer.layer_idx, expert_idx);
   });
-  for (const Status& status : results) {
-    if (!status.ok()) findings.add(std::string(status.message()), status.code());
+  for (std::size_t expert = 0; expert < faults.size(); ++expert) {
+    for (const Status& fault : faults[expert]) {
+      if (fault.ok()) continue;
+      findings.add_expert(layer.layer_idx, static_cast<std::int64_t>(expert), fault.message(),
+                          fault.code());
+    }
   }
 }
 
@@ -99,31 +119,36 @@ Status CheckpointWeights::check_all_consumed() const {
       left.push_back(tensor.name);
     }
   }
-  if (left.empty()) return {};
+  if (left.empty()) return check_tied_head_bytes(*impl_);
   const std::size_t num_left = left.size();
-  left.resize(std::min(num_left, kMaxNames));
+  left.resize(std::min(num_left, kMaxListed));
   std::string text =
       fmt::format("{} tensors that the model does not use: {}", num_left, fmt::join(left, ", "));
-  if (num_left > kMaxNames) text += fmt::format(" and {} more", num_left - kMaxNames);
+  if (num_left > kMaxListed) text += fmt::format(" and {} more", num_left - kMaxListed);
   return Status(StatusCode::kUnsupported, std::move(text));
 }
 
-Status CheckpointWeights::check_all_bytes() {
+void CheckpointWeights::find_bad_bytes(Findings& findings) {
   impl_->num_scale_bytes = 0;
   impl_->num_saturated_bytes = 0;
-  Findings findings;
   ThreadPool pool;
   check_moe_layers_exist(*impl_, findings);
   check_modules(*impl_, findings);
   for (const auto& [layer_idx, layer] : impl_->layers) {
-    if (layer.common_class() == LinearClass::kMxfp4) continue;
+    // Of a layer that is not whole the headers said enough.
+    if (!layer.is_good || layer.common_class() == LinearClass::kMxfp4) continue;
     check_experts(*this, *impl_, layer, pool, findings);
   }
   for (std::int64_t layer = 0; layer < impl_->config.num_hidden_layers; ++layer) {
-    if (auto scales = kv_scales(layer); !scales.ok()) {
-      findings.add(std::string(scales.status().message()), scales.status().code());
-    }
+    const auto scales = kv_scales(layer);
+    if (!scales.ok()) findings.add(scales.status());
   }
+  findings.add(check_tied_head_bytes(*impl_));
+}
+
+Status CheckpointWeights::check_all_bytes() {
+  Findings findings;
+  find_bad_bytes(findings);
   return findings.to_status();
 }
 

@@ -22,8 +22,8 @@ bool is_linear(const LinearEntries& entries) {
   return has_scale || (payload != nullptr && payload->shape.size() == 2);
 }
 
-/// Checks what can be known of a linear without reading its payload.
-Status check_scalars(const LinearEntries& entries, const LinearKind& kind) {
+/// Reads what can be known of a linear's values without its payload.
+Status read_global_scale(const LinearEntries& entries, LinearKind& kind) {
   if (kind.linear_class != LinearClass::kNvfp4) return {};
   const RawTensor* global = entries[kind.dialect->global_scale];
   if (global == nullptr) {
@@ -31,13 +31,28 @@ Status check_scalars(const LinearEntries& entries, const LinearKind& kind) {
                   fmt::format("{}: absent; without it the weights cannot be decoded",
                               role_name(kind.dialect->global_scale)));
   }
-  HALFBYTE_ASSIGN_OR_RETURN(const float value,
+  HALFBYTE_ASSIGN_OR_RETURN(kind.global_scale,
                             read_scalar(*global, kind.dialect->scalars_are_reciprocal));
-  if (is_good_scale(value)) return {};
-  return Status(
-      StatusCode::kCorruptData,
-      fmt::format("{}: {} {}, want finite and > 0", short_name(*global),
-                  kind.dialect->scalars_are_reciprocal ? "its inverse is" : "value", value));
+  if (is_good_scale(kind.global_scale)) return {};
+  return Status(StatusCode::kCorruptData,
+                fmt::format("{}: {} {}, want finite and > 0", short_name(*global),
+                            kind.dialect->scalars_are_reciprocal ? "its inverse is" : "value",
+                            kind.global_scale));
+}
+
+/// Classifies every module that is a linear and reads its scalars.
+void classify_modules(CheckpointWeights::Impl& impl, Findings& findings) {
+  for (const auto& [path, module] : impl.map.modules) {
+    if (!is_linear(module.entries)) continue;
+    auto kind = classify_linear(module.entries, impl.config.quant);
+    Status status = kind.ok() ? read_global_scale(module.entries, *kind) : kind.take_status();
+    if (kind.ok()) impl.kinds.emplace(path, *kind);
+    if (status.ok()) continue;
+    const RawTensor* payload = module.entries.payload();
+    findings.add(fmt::format("{}: {}{}", path, status.message(),
+                             payload == nullptr ? "" : in_file(*payload, *impl.raw)),
+                 status.code());
+  }
 }
 
 /// The router decides how many experts there are, and stays in 16 or 32 bits.
@@ -61,9 +76,7 @@ Status check_router(const CheckpointWeights::Impl& impl, const ExpertLayer& laye
 void build_expert_layers(CheckpointWeights::Impl& impl, Findings& findings) {
   for (const auto& [layer_idx, tensors] : impl.map.experts) {
     ExpertLayer layer = build_expert_layer(layer_idx, tensors, impl.config, *impl.raw, findings);
-    if (Status status = check_router(impl, layer); !status.ok()) {
-      findings.add(std::string(status.message()), status.code());
-    }
+    findings.add(check_router(impl, layer));
     impl.layers.emplace(layer_idx, std::move(layer));
   }
 }
@@ -86,11 +99,6 @@ bool CheckpointWeights::Impl::is_consumed(const RawTensor& tensor) const {
       std::memory_order_relaxed);
 }
 
-void CheckpointWeights::Impl::notice(std::string key, std::string line) {
-  notices->notice(key, line);
-  notice_lines.push_back(std::move(line));
-}
-
 std::string CheckpointWeights::Impl::unread_hint(std::string_view canonical) const {
   for (const std::string& file : raw->unread_files()) {
     for (const std::string& name : raw->tensor_names_of_unread(file)) {
@@ -109,20 +117,39 @@ Status CheckpointWeights::Impl::missing(std::string_view canonical) const {
                             raw->num_files(), directory, unread_hint(canonical)));
 }
 
-void classify_modules(CheckpointWeights::Impl& impl, Findings& findings) {
-  for (const auto& [path, module] : impl.map.modules) {
-    if (!is_linear(module.entries)) continue;
-    auto kind = classify_linear(module.entries, impl.config.quant);
-    Status status = kind.ok() ? check_scalars(module.entries, *kind) : kind.take_status();
-    if (status.ok()) {
-      impl.kinds.emplace(path, *kind);
-      continue;
-    }
-    const RawTensor* payload = module.entries.payload();
-    findings.add(fmt::format("{}: {}{}", path, status.message(),
-                             payload == nullptr ? "" : in_file(*payload, *impl.raw)),
-                 status.code());
-  }
+void NoticeLog::add(std::string_view line) {
+  const std::lock_guard lock(mutex_);
+  lines_.emplace_back(line);
+}
+
+std::vector<std::string> NoticeLog::lines() const {
+  const std::lock_guard lock(mutex_);
+  return lines_;
+}
+
+Result<std::unique_ptr<CheckpointWeights::Impl>> CheckpointWeights::Impl::open(
+    const std::string& directory,
+    bool ignore_index,
+    std::shared_ptr<NoticeSink> notices,
+    Findings& findings) {
+  auto impl = std::make_unique<Impl>();
+  impl->directory = directory;
+  impl->notices = std::make_shared<NoticeSink>(
+      [log = impl->notice_log, outer = std::move(notices)](std::string_view line) {
+        log->add(line);
+        if (outer) outer->notice(line, line);
+      });
+  HALFBYTE_ASSIGN_OR_RETURN(impl->config, read_model_config(directory, *impl->notices));
+  HALFBYTE_ASSIGN_OR_RETURN(impl->raw, RawTensors::open(directory, ignore_index, *impl->notices));
+  HALFBYTE_ASSIGN_OR_RETURN(impl->map,
+                            build_tensor_map(*impl->raw, impl->config.num_hidden_layers));
+  impl->consumed = std::vector<std::atomic<bool>>(impl->raw->tensors().size());
+  classify_modules(*impl, findings);
+  build_expert_layers(*impl, findings);
+  findings.add(check_tied_head_form(*impl));
+  impl->drafts = classify_drafts(*impl);
+  if (findings.empty()) compare_with_config(*impl);
+  return impl;
 }
 
 CheckpointWeights::CheckpointWeights(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -130,20 +157,27 @@ CheckpointWeights::~CheckpointWeights() = default;
 
 Result<std::unique_ptr<CheckpointWeights>> CheckpointWeights::open(
     const std::string& directory, bool ignore_index, std::shared_ptr<NoticeSink> notices) {
-  auto impl = std::make_unique<Impl>();
-  impl->directory = directory;
-  impl->notices = notices ? std::move(notices) : std::make_shared<NoticeSink>();
-  HALFBYTE_ASSIGN_OR_RETURN(impl->config, read_model_config(directory, *impl->notices));
-  HALFBYTE_ASSIGN_OR_RETURN(impl->raw, RawTensors::open(directory, ignore_index, *impl->notices));
-  HALFBYTE_ASSIGN_OR_RETURN(impl->map,
-                            build_tensor_map(*impl->raw, impl->config.num_hidden_layers));
-  impl->consumed = std::vector<std::atomic<bool>>(impl->raw->tensors().size());
   Findings findings;
-  classify_modules(*impl, findings);
-  build_expert_layers(*impl, findings);
+  HALFBYTE_ASSIGN_OR_RETURN(auto impl,
+                            Impl::open(directory, ignore_index, std::move(notices), findings));
   HALFBYTE_RETURN_IF_ERROR(findings.to_status());
-  compare_with_config(*impl);
   return std::unique_ptr<CheckpointWeights>(new CheckpointWeights(std::move(impl)));
+}
+
+CheckpointReport CheckpointWeights::check(const std::string& directory,
+                                          bool ignore_index,
+                                          std::shared_ptr<NoticeSink> notices) {
+  CheckpointReport report;
+  Findings findings;
+  auto impl = Impl::open(directory, ignore_index, std::move(notices), findings);
+  if (!impl.ok()) {
+    report.findings.push_back(impl.status().to_string());
+    return report;
+  }
+  report.weights.reset(new CheckpointWeights(std::move(impl).value()));
+  report.weights->find_bad_bytes(findings);
+  report.findings = findings.all_lines();
+  return report;
 }
 
 const ModelConfig& CheckpointWeights::config() const {

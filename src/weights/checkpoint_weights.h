@@ -60,10 +60,18 @@ struct ExpertLayerInfo {
 struct LayerSummary {  // for inspect
   std::int64_t layer_idx = 0;
   std::string attention, router, experts, shared_experts, dense_mlp;
+  std::string kv_scales;  // which of the two are there; empty: none
+};
+
+/// Layers that propose tokens, classified by their own tensors. Known and unused.
+struct DraftSummary {
+  std::string name;             // "layers.61" or "mtp"
+  std::string experts, others;  // classes of their linears; empty: none
 };
 
 struct CheckpointSummary {
   std::vector<LayerSummary> layers;
+  std::vector<DraftSummary> drafts;
   std::vector<std::pair<std::string, std::uint64_t>> bytes_by_class;
   std::vector<std::string> unused_tensors;  // known and unused
   std::vector<std::string> notices;
@@ -75,6 +83,9 @@ struct CheckpointSummary {
   double saturated_block_scale_share = 0.0;  // share of 0x7E bytes; only after check_all_bytes
 };
 
+class Findings;
+struct CheckpointReport;
+
 /// Module paths are canonical: "layers.3.self_attn.q_proj", "layers.3.mlp.gate", "embed_tokens",
 /// "norm", "lm_head" (the prefixes of checkpoints.md 5.1 are stripped).
 class CheckpointWeights {
@@ -83,6 +94,10 @@ class CheckpointWeights {
   static Result<std::unique_ptr<CheckpointWeights>> open(const std::string& directory,
                                                          bool ignore_index,
                                                          std::shared_ptr<NoticeSink> notices);
+  /// Opens as far as possible, reads every byte that matters and lists all that is wrong.
+  static CheckpointReport check(const std::string& directory,
+                                bool ignore_index,
+                                std::shared_ptr<NoticeSink> notices);
   ~CheckpointWeights();
 
   const ModelConfig& config() const;
@@ -107,10 +122,11 @@ class CheckpointWeights {
   /// KV-cache scales of a layer under checkpoints.md 2.3; {1, 1} with a notice when absent.
   Result<std::pair<float, float>> kv_scales(std::int64_t layer_idx);
 
-  /// After loading: an error naming every tensor that was neither consumed nor known as unused.
+  /// After loading: an error naming every tensor that was neither consumed nor known as unused, or
+  /// a stored head that differs from the embedding it is tied to.
   Status check_all_consumed() const;
-  /// Reads every byte that matters: scales of all linears and experts; up to 16 findings, then a
-  /// count.
+  /// Reads every byte that matters: scales of all linears and experts, FP8 values, KV-cache scales;
+  /// up to 16 findings, then a count.
   Status check_all_bytes();
   CheckpointSummary summarize() const;
 
@@ -118,7 +134,14 @@ class CheckpointWeights {
 
  private:
   explicit CheckpointWeights(std::unique_ptr<Impl> impl);
+  void find_bad_bytes(Findings& findings);
   std::unique_ptr<Impl> impl_;
+};
+
+/// Everything that is wrong with a checkpoint.
+struct CheckpointReport {
+  std::vector<std::string> findings;           // a line each, none left out; empty: all is good
+  std::unique_ptr<CheckpointWeights> weights;  // null when nothing could be opened
 };
 
 }  // namespace halfbyte

@@ -19,10 +19,6 @@ Status unsupported(const RawTensor& tensor, std::string_view what) {
   return Status(StatusCode::kUnsupported, fmt::format("{}: {}", short_name(tensor), what));
 }
 
-bool is_wide_float(DType dtype) {
-  return dtype == DType::kBf16 || dtype == DType::kF16 || dtype == DType::kF32;
-}
-
 bool is_byte(DType dtype) {
   return dtype == DType::kU8 || dtype == DType::kI8;
 }
@@ -201,6 +197,15 @@ Result<LinearKind> classify_wide(const LinearEntries& entries, const RawTensor& 
 }
 
 }  // namespace
+
+std::string_view class_name(const LinearKind& kind, const RawTensor& payload) {
+  return kind.linear_class == LinearClass::kDense ? dtype_name(payload.dtype)
+                                                  : linear_class_name(kind.linear_class);
+}
+
+bool is_wide_float(DType dtype) {
+  return dtype == DType::kBf16 || dtype == DType::kF16 || dtype == DType::kF32;
+}
 
 std::string format_shape(std::span<const std::int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));

@@ -18,6 +18,7 @@ struct LinearKind {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   const Dialect* dialect = nullptr;   // NVFP4
+  float global_scale = 1.0F;          // NVFP4; multiplies. Read and checked at opening
   std::int64_t scale_block_rows = 0;  // FP8 kinds
   std::int64_t scale_block_cols = 0;
 };
@@ -28,6 +29,12 @@ struct LinearKind {
 ///         kUnsupported (a layout that is recognised but not read). Messages begin with the
 ///         tensor's short name and end with nothing: the caller adds module and file.
 Result<LinearKind> classify_linear(const LinearEntries& entries, const QuantPlan& plan);
+
+/// For people: "NVFP4", and the dtype of a dense linear, "BF16".
+std::string_view class_name(const LinearKind& kind, const RawTensor& payload);
+
+/// BF16, F16 or F32.
+bool is_wide_float(DType dtype);
 
 /// "[16, 8]".
 std::string format_shape(std::span<const std::int64_t> shape);

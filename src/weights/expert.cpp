@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include "checkpoint/module_path.h"
 #include "weights/checkpoint_impl.h"
 
 namespace halfbyte {
@@ -8,8 +9,7 @@ namespace {
 
 Result<WeightFormat> expert_format(const ExpertLayer& layer, const RawTensors& raw) {
   const auto common = layer.common_class();
-  const RawTensor* payload = layer.tensors->is_stacked() ? layer.tensors->stacked_down.payload()
-                                                         : layer.tensors->experts[0][2].payload();
+  const RawTensor& payload = *projection_entries(layer, 0, Projection::kDown).payload();
   if (!common) {
     return Status(
         StatusCode::kUnsupported,
@@ -22,24 +22,31 @@ Result<WeightFormat> expert_format(const ExpertLayer& layer, const RawTensors& r
     case LinearClass::kNvfp4:
       return WeightFormat::kNvfp4;
     case LinearClass::kDense:
-      return payload->dtype == DType::kBf16  ? WeightFormat::kBf16
-             : payload->dtype == DType::kF16 ? WeightFormat::kF16
-                                             : WeightFormat::kF32;
+      return wide_format(payload.dtype);
     case LinearClass::kMxfp4:
       return Status(StatusCode::kUnsupported,
-                    fmt::format("experts are MXFP4{}", in_file(*payload, raw)));
+                    fmt::format("experts are MXFP4{}", in_file(payload, raw)));
     default:
       return WeightFormat::kFp8;
   }
 }
 
+/// Moves a slice into a linear: its own bytes are kept in `owned`, and `view` shows them.
+void take_slice(StackSlice slice,
+                std::span<const std::uint8_t>& view,
+                std::unique_ptr<std::vector<std::uint8_t>>& owned) {
+  view = slice.bytes;
+  if (slice.owned.empty()) return;
+  owned = std::make_unique<std::vector<std::uint8_t>>(std::move(slice.owned));
+  view = *owned;
+}
+
 /// One projection of a stacked expert.
 Result<LoadedLinear> load_stacked(const ExpertLayer& layer,
                                   std::int64_t expert_idx,
-                                  Projection projection) {
-  const LinearKind& kind = layer.kind(projection);
-  const LinearEntries& entries = projection == Projection::kDown ? layer.tensors->stacked_down
-                                                                 : layer.tensors->stacked_gate_up;
+                                  Projection projection,
+                                  const LinearKind& kind) {
+  const LinearEntries& entries = projection_entries(layer, expert_idx, projection);
   const RawTensor& payload = *entries.payload();
   const bool is_nvfp4 = kind.linear_class == LinearClass::kNvfp4;
   StackSliceSpec spec;
@@ -49,69 +56,55 @@ Result<LoadedLinear> load_stacked(const ExpertLayer& layer,
   spec.num_stack_rows = projection == Projection::kDown || !layer.gated ? kind.rows : 2 * kind.rows;
   spec.num_units = is_nvfp4 ? kind.cols / 2 : kind.cols;
   spec.unit_bytes = is_nvfp4 ? 1 : dtype_bytes(payload.dtype);
-  StackSlice codes = slice_stack(payload.bytes, layer.form, spec);
   LoadedLinear linear;
   linear.linear_class = kind.linear_class;
   linear.matrix.rows = kind.rows;
   linear.matrix.cols = kind.cols;
-  linear.matrix.codes = codes.bytes;
-  if (!codes.owned.empty()) {
-    linear.owned_codes = std::make_unique<std::vector<std::uint8_t>>(std::move(codes.owned));
-    linear.matrix.codes = *linear.owned_codes;
-  }
-  if (!is_nvfp4) {
-    linear.matrix.format = payload.dtype == DType::kBf16  ? WeightFormat::kBf16
-                           : payload.dtype == DType::kF16 ? WeightFormat::kF16
-                                                          : WeightFormat::kF32;
-    return linear;
-  }
-  linear.matrix.format = WeightFormat::kNvfp4;
-  linear.matrix.global_scale = layer.global_scales[static_cast<std::size_t>(expert_idx)]
-                                                  [static_cast<std::size_t>(projection)];
+  take_slice(slice_stack(payload.bytes, layer.form, spec), linear.matrix.codes, linear.owned_codes);
+  linear.matrix.format = is_nvfp4 ? WeightFormat::kNvfp4 : wide_format(payload.dtype);
+  if (!is_nvfp4) return linear;
+  linear.matrix.global_scale = kind.global_scale;
   spec.num_units = kind.cols / 16;
   const RawTensor& scale = *entries[TensorRole::kWeightScale];
-  StackSlice scales = slice_stack(scale.bytes, layer.form, spec);
-  linear.matrix.block_scale = scales.bytes;
-  if (!scales.owned.empty()) {
-    linear.owned_block_scale = std::make_unique<std::vector<std::uint8_t>>(std::move(scales.owned));
-    linear.matrix.block_scale = *linear.owned_block_scale;
-  }
+  take_slice(slice_stack(scale.bytes, layer.form, spec), linear.matrix.block_scale,
+             linear.owned_block_scale);
   HALFBYTE_RETURN_IF_ERROR(check_block_scales(short_name(scale), linear));
   return linear;
+}
+
+}  // namespace
+
+const LinearEntries& projection_entries(const ExpertLayer& layer,
+                                        std::int64_t expert_idx,
+                                        Projection projection) {
+  const ExpertTensors& tensors = *layer.tensors;
+  if (!tensors.is_stacked()) {
+    return tensors
+        .experts[static_cast<std::size_t>(expert_idx)][static_cast<std::size_t>(projection)];
+  }
+  return projection == Projection::kDown ? tensors.stacked_down : tensors.stacked_gate_up;
 }
 
 Result<LoadedLinear> load_projection(const ExpertLayer& layer,
                                      std::int64_t expert_idx,
                                      Projection projection,
                                      const RawTensors& raw) {
-  const bool stacked = layer.tensors->is_stacked();
-  const LinearEntries& entries = !stacked
-                                     ? layer.tensors->experts[static_cast<std::size_t>(expert_idx)]
-                                                             [static_cast<std::size_t>(projection)]
-                                 : projection == Projection::kDown ? layer.tensors->stacked_down
-                                                                   : layer.tensors->stacked_gate_up;
-  auto linear = stacked ? load_stacked(layer, expert_idx, projection)
-                        : load_linear(entries, layer.kind(projection));
+  const LinearEntries& entries = projection_entries(layer, expert_idx, projection);
+  LinearKind kind = layer.kind(projection);
+  if (kind.linear_class == LinearClass::kNvfp4) {
+    kind.global_scale = layer.global_scales[static_cast<std::size_t>(expert_idx)]
+                                           [static_cast<std::size_t>(projection)];
+  }
+  auto linear = layer.tensors->is_stacked() ? load_stacked(layer, expert_idx, projection, kind)
+                                            : load_linear(entries, kind);
   Status status = linear.ok() ? Status() : linear.take_status();
   if (status.ok() && entries[TensorRole::kBias] != nullptr) {
     status = Status(StatusCode::kUnsupported,
                     fmt::format("{}: biases of experts", short_name(*entries[TensorRole::kBias])));
   }
   if (status.ok()) return linear;
-  return Status(status.code(), std::string(status.message()) + in_file(*entries.payload(), raw))
-      .with_context(fmt::format("layer {}: expert {}", layer.layer_idx, expert_idx));
+  return Status(status.code(), std::string(status.message()) + in_file(*entries.payload(), raw));
 }
-
-template <typename Visit>
-void for_each_entries(const ExpertLayer& layer, std::int64_t expert_idx, Visit visit) {
-  if (layer.tensors->is_stacked()) return;  // all experts share the tensors
-  for (const LinearEntries& entries :
-       layer.tensors->experts[static_cast<std::size_t>(expert_idx)]) {
-    visit(entries);
-  }
-}
-
-}  // namespace
 
 Result<ExpertLayerInfo> CheckpointWeights::expert_layer(std::int64_t layer_idx,
                                                         ActivationMode mode) {
@@ -124,9 +117,8 @@ Result<ExpertLayerInfo> CheckpointWeights::expert_layer(std::int64_t layer_idx,
   auto format = expert_format(layer, *impl_->raw);
   if (!format.ok()) return format.take_status().with_context(fmt::format("layer {}", layer_idx));
   info.format = *format;
-  const RawTensor* payload = layer.tensors->is_stacked() ? layer.tensors->stacked_down.payload()
-                                                         : layer.tensors->experts[0][2].payload();
-  const std::string_view module = payload->name.substr(0, payload->name.rfind('.'));
+  const RawTensor& payload = *projection_entries(layer, 0, Projection::kDown).payload();
+  const std::string_view module = parent_path(payload.name);
   info.declares_activation_quantization =
       info.format == WeightFormat::kNvfp4 &&
       impl_->config.quant.declares_activation_quantization(module).value_or(
@@ -153,24 +145,30 @@ Result<LoadedExpert> CheckpointWeights::expert(std::int64_t layer_idx, std::int6
   }
   const ExpertLayer& layer = it->second;
   LoadedExpert expert;
-  if (layer.gated) {
-    HALFBYTE_ASSIGN_OR_RETURN(expert.gate,
-                              load_projection(layer, expert_idx, Projection::kGate, *impl_->raw));
+  for (const Projection projection : kProjections) {
+    if (!layer.has(projection)) continue;
+    LoadedLinear& into = projection == Projection::kGate ? expert.gate
+                         : projection == Projection::kUp ? expert.up
+                                                         : expert.down;
+    auto linear = load_projection(layer, expert_idx, projection, *impl_->raw);
+    if (!linear.ok()) {
+      return linear.take_status().with_context(
+          fmt::format("layer {}: expert {}", layer_idx, expert_idx));
+    }
+    into = std::move(linear).value();
   }
-  HALFBYTE_ASSIGN_OR_RETURN(expert.up,
-                            load_projection(layer, expert_idx, Projection::kUp, *impl_->raw));
-  HALFBYTE_ASSIGN_OR_RETURN(expert.down,
-                            load_projection(layer, expert_idx, Projection::kDown, *impl_->raw));
   return expert;
 }
 
 void CheckpointWeights::drop_expert(std::int64_t layer_idx, std::int64_t expert_idx) {
   const auto it = impl_->layers.find(layer_idx);
   if (it == impl_->layers.end() || expert_idx < 0 || expert_idx >= it->second.num_experts) return;
-  for_each_entries(it->second, expert_idx, [&](const LinearEntries& entries) {
+  const ExpertTensors& tensors = *it->second.tensors;
+  if (tensors.is_stacked()) return;  // all experts share the tensors
+  for (const LinearEntries& entries : tensors.experts[static_cast<std::size_t>(expert_idx)]) {
     if (entries.payload() != nullptr) impl_->raw->drop(*entries.payload());
     if (const RawTensor* scale = entries[TensorRole::kWeightScale]) impl_->raw->drop(*scale);
-  });
+  }
 }
 
 }  // namespace halfbyte

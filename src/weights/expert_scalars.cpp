@@ -108,9 +108,7 @@ float read_input_scale(const ExpertLayer& layer,
 }  // namespace
 
 Result<float> read_scalar(const RawTensor& tensor, bool is_reciprocal) {
-  const bool is_float =
-      tensor.dtype == DType::kF32 || tensor.dtype == DType::kBf16 || tensor.dtype == DType::kF16;
-  if (!is_float || tensor.shape.size() > 1 || element_count(tensor) != 1) {
+  if (!is_wide_float(tensor.dtype) || tensor.shape.size() > 1 || element_count(tensor) != 1) {
     return Status(
         StatusCode::kCorruptData,
         fmt::format("{}: {} {}, want one F32, BF16 or F16 value of shape [] or [1]",

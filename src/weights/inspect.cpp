@@ -14,10 +14,7 @@ std::string classes_below(const CheckpointWeights::Impl& impl, std::string_view 
   std::vector<std::string_view> names;
   for (const auto& [path, kind] : impl.kinds) {
     if (!path.starts_with(prefix)) continue;
-    const RawTensor& payload = *impl.map.modules.at(path).entries.payload();
-    const std::string_view name = kind.linear_class == LinearClass::kDense
-                                      ? dtype_name(payload.dtype)
-                                      : linear_class_name(kind.linear_class);
+    const std::string_view name = class_name(kind, *impl.map.modules.at(path).entries.payload());
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
   std::sort(names.begin(), names.end());
@@ -35,10 +32,19 @@ std::string experts_of(const ExpertLayer& layer) {
   return text;
 }
 
+std::string kv_scales_of(const CheckpointWeights::Impl& impl, std::int64_t layer_idx) {
+  const KvScaleTensors scales = find_kv_scales(impl, layer_idx);
+  if (scales.key == nullptr && scales.value == nullptr) return {};
+  if (scales.key == scales.value) return "one for k and v";
+  if (scales.key == nullptr) return "v only";
+  return scales.value == nullptr ? "k only" : "k and v";
+}
+
 LayerSummary summarize_layer(const CheckpointWeights::Impl& impl, std::int64_t layer_idx) {
   const std::string prefix = fmt::format("layers.{}.", layer_idx);
   LayerSummary summary;
   summary.layer_idx = layer_idx;
+  summary.kv_scales = kv_scales_of(impl, layer_idx);
   summary.attention = classes_below(impl, prefix + "self_attn.");
   if (summary.attention.empty()) summary.attention = classes_below(impl, prefix + "mixer.");
   summary.router = classes_below(impl, prefix + "mlp.gate");
@@ -80,6 +86,19 @@ std::vector<std::pair<std::string, std::uint64_t>> count_bytes(
   return {bytes.begin(), bytes.end()};
 }
 
+void count_ratios(const ExpertLayer& layer, std::array<std::int64_t, 5>& histogram) {
+  constexpr std::array<double, 3> kBounds = {1.5, 2.0, 4.0};
+  for (const auto& scales : layer.global_scales) {
+    const double gate = scales[0], up = scales[1];
+    const double ratio = std::max(gate / up, up / gate);
+    const auto bucket =
+        ratio == 1.0
+            ? 0
+            : 1 + (std::upper_bound(kBounds.begin(), kBounds.end(), ratio) - kBounds.begin());
+    ++histogram[static_cast<std::size_t>(bucket)];
+  }
+}
+
 }  // namespace
 
 CheckpointSummary CheckpointWeights::summarize() const {
@@ -92,22 +111,13 @@ CheckpointSummary CheckpointWeights::summarize() const {
   for (const RawTensor* tensor : unused_tensors(impl)) {
     summary.unused_tensors.emplace_back(tensor->name);
   }
-  summary.notices = impl.notice_lines;
+  summary.drafts = impl.drafts;
+  summary.notices = impl.notice_log->lines();
   summary.num_tensors = static_cast<std::int64_t>(impl.raw->tensors().size());
   for (const auto& [layer_idx, layer] : impl.layers) {
     summary.num_experts += layer.num_experts;
     summary.num_experts_with_input_scale += layer.is_good ? count_input_scales(layer) : 0;
-    if (!layer.gated) continue;
-    for (const auto& scales : layer.global_scales) {
-      const double ratio = scales[0] > scales[1] ? double{scales[0]} / double{scales[1]}
-                                                 : double{scales[1]} / double{scales[0]};
-      const std::size_t bucket = ratio == 1.0  ? 0
-                                 : ratio < 1.5 ? 1
-                                 : ratio < 2   ? 2
-                                 : ratio < 4   ? 3
-                                               : 4;
-      ++summary.gate_up_ratio_histogram[bucket];
-    }
+    if (layer.gated) count_ratios(layer, summary.gate_up_ratio_histogram);
   }
   if (impl.num_scale_bytes > 0) {
     summary.saturated_block_scale_share =

@@ -16,36 +16,17 @@ namespace {
 constexpr std::size_t kCodeBytesPerBlock = 8;
 constexpr std::uint8_t kCodeMagnitudes = 0x77;  // both codes of a byte without their signs
 
-WeightFormat format_of(DType dtype) {
-  if (dtype == DType::kBf16) return WeightFormat::kBf16;
-  return dtype == DType::kF16 ? WeightFormat::kF16 : WeightFormat::kF32;
-}
-
-Status load_nvfp4_scalars(const LinearEntries& entries,
-                          const LinearKind& kind,
-                          LoadedLinear& linear) {
-  const RawTensor* global = entries[kind.dialect->global_scale];
-  if (global == nullptr) {
-    return Status(StatusCode::kCorruptData,
-                  fmt::format("{}: absent; without it the weights cannot be decoded",
-                              role_name(kind.dialect->global_scale)));
-  }
-  const bool reciprocal = kind.dialect->scalars_are_reciprocal;
-  HALFBYTE_ASSIGN_OR_RETURN(linear.matrix.global_scale, read_scalar(*global, reciprocal));
-  if (!is_good_scale(linear.matrix.global_scale)) {
-    return Status(StatusCode::kCorruptData,
-                  fmt::format("{}: {} {}, want finite and > 0", short_name(*global),
-                              reciprocal ? "its inverse is" : "value", linear.matrix.global_scale));
-  }
-  // Whether an input scale is any good matters to w4a4 only, which checks it.
-  if (const RawTensor* input = entries[kind.dialect->input_scale]) {
-    HALFBYTE_ASSIGN_OR_RETURN(linear.input_scale, read_scalar(*input, reciprocal));
-  }
-  return {};
+/// Whether an input scale is any good matters to w4a4 only, which checks it: what cannot be read
+/// counts as absent here.
+float read_input_scale(const RawTensor* tensor, bool is_reciprocal) {
+  if (tensor == nullptr) return 0.0F;
+  const auto value = read_scalar(*tensor, is_reciprocal);
+  return value.ok() ? *value : 0.0F;
 }
 
 Status load_nvfp4(const LinearEntries& entries, const LinearKind& kind, LoadedLinear& linear) {
   linear.matrix.format = WeightFormat::kNvfp4;
+  linear.matrix.global_scale = kind.global_scale;
   const RawTensor& scale = *entries[TensorRole::kWeightScale];
   linear.matrix.block_scale = scale.bytes;
   if (entries[TensorRole::kPreQuantScale] != nullptr) {
@@ -53,7 +34,8 @@ Status load_nvfp4(const LinearEntries& entries, const LinearKind& kind, LoadedLi
                   fmt::format("{}: NVFP4_AWQ's scale per column",
                               short_name(*entries[TensorRole::kPreQuantScale])));
   }
-  HALFBYTE_RETURN_IF_ERROR(load_nvfp4_scalars(entries, kind, linear));
+  linear.input_scale =
+      read_input_scale(entries[kind.dialect->input_scale], kind.dialect->scalars_are_reciprocal);
   return check_block_scales(short_name(scale), linear);
 }
 
@@ -87,18 +69,14 @@ Status load_fp8(const LinearEntries& entries, const LinearKind& kind, LoadedLine
   linear.matrix.scale = *linear.owned_scale;
   linear.matrix.scale_block_rows = kind.scale_block_rows;
   linear.matrix.scale_block_cols = kind.scale_block_cols;
-  if (const RawTensor* input = entries[TensorRole::kInputScale]) {
-    HALFBYTE_ASSIGN_OR_RETURN(linear.input_scale, read_scalar(*input, false));
-  }
+  linear.input_scale = read_input_scale(entries[TensorRole::kInputScale], false);
   return {};
 }
 
 Status load_bias(const LinearEntries& entries, const LinearKind& kind, LoadedLinear& linear) {
   const RawTensor* bias = entries[TensorRole::kBias];
   if (bias == nullptr) return {};
-  const bool is_float =
-      bias->dtype == DType::kF32 || bias->dtype == DType::kBf16 || bias->dtype == DType::kF16;
-  if (!is_float || bias->shape.size() != 1 || bias->shape[0] != kind.rows) {
+  if (!is_wide_float(bias->dtype) || bias->shape.size() != 1 || bias->shape[0] != kind.rows) {
     return Status(StatusCode::kCorruptData,
                   fmt::format("{}: {} {}, want 16- or 32-bit floats [{}]", short_name(*bias),
                               dtype_name(bias->dtype), format_shape(bias->shape), kind.rows));
@@ -108,32 +86,37 @@ Status load_bias(const LinearEntries& entries, const LinearKind& kind, LoadedLin
   return {};
 }
 
-/// A block scale that is NaN or has its sign set: fine only as NaN over an all-zero block.
-Status check_bad_block(std::string_view tensor_name, LoadedLinear& linear, std::size_t block) {
+/// A NaN scale over a block whose codes are all zero means nothing: it becomes zero.
+bool clear_if_zero_block(LoadedLinear& linear, std::size_t block) {
   const CanonicalMatrix& matrix = linear.matrix;
-  const std::uint8_t byte = matrix.block_scale[block];
   const auto codes = matrix.codes.subspan(block * kCodeBytesPerBlock, kCodeBytesPerBlock);
-  const bool is_nan = (byte & kE4m3Nan) == kE4m3Nan;
+  const bool is_nan = (matrix.block_scale[block] & kE4m3Nan) == kE4m3Nan;
   const bool is_zero = std::all_of(codes.begin(), codes.end(),
                                    [](std::uint8_t code) { return (code & kCodeMagnitudes) == 0; });
-  if (!is_nan || !is_zero) {
-    const auto groups = static_cast<std::size_t>(matrix.cols / 16);
-    return Status(
-        StatusCode::kCorruptData,
-        fmt::format("{}: row {}, group {}: byte 0x{:02X} is {}, want a positive E4M3 value",
-                    tensor_name, block / groups, block % groups, byte,
-                    is_nan ? "NaN" : "negative"));
-  }
+  if (!is_nan || !is_zero) return false;
   if (!linear.owned_block_scale) {
     linear.owned_block_scale = std::make_unique<std::vector<std::uint8_t>>(
         matrix.block_scale.begin(), matrix.block_scale.end());
     linear.matrix.block_scale = *linear.owned_block_scale;
   }
   (*linear.owned_block_scale)[block] = 0;
-  return {};
+  return true;
+}
+
+/// "row 5, group 1: byte 0x7F is NaN"
+std::string describe_bad_block(const CanonicalMatrix& matrix, std::size_t block) {
+  const auto groups = static_cast<std::size_t>(matrix.cols / 16);
+  const std::uint8_t byte = matrix.block_scale[block];
+  return fmt::format("row {}, group {}: byte 0x{:02X} is {}", block / groups, block % groups, byte,
+                     (byte & kE4m3Nan) == kE4m3Nan ? "NaN" : "negative");
 }
 
 }  // namespace
+
+WeightFormat wide_format(DType dtype) {
+  if (dtype == DType::kBf16) return WeightFormat::kBf16;
+  return dtype == DType::kF16 ? WeightFormat::kF16 : WeightFormat::kF32;
+}
 
 Status check_block_scales(std::string_view tensor_name, LoadedLinear& linear) {
   const std::span<const std::uint8_t> scales = linear.matrix.block_scale;
@@ -143,12 +126,30 @@ Status check_block_scales(std::string_view tensor_name, LoadedLinear& linear) {
   for (const std::uint8_t byte : scales)
     largest = std::max(largest, byte);
   if (largest < kE4m3Nan) return {};
+  std::string listed;
+  std::size_t num_bad = 0;
   for (std::size_t block = 0; block < scales.size(); ++block) {
-    if (scales[block] >= kE4m3Nan) {
-      HALFBYTE_RETURN_IF_ERROR(check_bad_block(tensor_name, linear, block));
-    }
+    if (scales[block] < kE4m3Nan || clear_if_zero_block(linear, block)) continue;
+    if (num_bad++ >= kMaxListed) continue;
+    listed += (num_bad == 1 ? "" : "; ") + describe_bad_block(linear.matrix, block);
   }
-  return {};
+  if (num_bad == 0) return {};
+  if (num_bad > kMaxListed) listed += fmt::format("; and {} more", num_bad - kMaxListed);
+  return Status(StatusCode::kCorruptData,
+                fmt::format("{}: {}; want positive E4M3 values", tensor_name, listed));
+}
+
+Status check_fp8_values(const LinearEntries& entries, const LinearKind& kind) {
+  const RawTensor& payload = *entries.payload();
+  if (payload.dtype != DType::kF8E4m3) return {};
+  const auto is_nan = [](std::uint8_t byte) { return (byte & kE4m3Nan) == kE4m3Nan; };
+  const auto num_bad = std::count_if(payload.bytes.begin(), payload.bytes.end(), is_nan);
+  if (num_bad == 0) return {};
+  const auto first = std::find_if(payload.bytes.begin(), payload.bytes.end(), is_nan);
+  const std::int64_t at = first - payload.bytes.begin();
+  return Status(StatusCode::kCorruptData,
+                fmt::format("{}: row {}, column {}: byte 0x{:02X} is NaN ({} such bytes)",
+                            short_name(payload), at / kind.cols, at % kind.cols, *first, num_bad));
 }
 
 Result<LoadedLinear> load_linear(const LinearEntries& entries, const LinearKind& kind) {
@@ -160,7 +161,7 @@ Result<LoadedLinear> load_linear(const LinearEntries& entries, const LinearKind&
   linear.matrix.codes = payload.bytes;
   switch (kind.linear_class) {
     case LinearClass::kDense:
-      linear.matrix.format = format_of(payload.dtype);
+      linear.matrix.format = wide_format(payload.dtype);
       break;
     case LinearClass::kNvfp4:
       HALFBYTE_RETURN_IF_ERROR(load_nvfp4(entries, kind, linear));
@@ -209,12 +210,10 @@ Result<std::vector<float>> CheckpointWeights::tensor_f32(std::string_view name,
   const auto it = impl_->map.plain.find(std::string(name));
   if (it == impl_->map.plain.end()) return impl_->missing(name);
   const RawTensor& tensor = *it->second;
-  const bool is_float =
-      tensor.dtype == DType::kF32 || tensor.dtype == DType::kBf16 || tensor.dtype == DType::kF16;
   std::uint64_t elements = 1;
   for (const std::int64_t dim : tensor.shape)
     elements *= static_cast<std::uint64_t>(dim);
-  if (!is_float || elements != static_cast<std::uint64_t>(count)) {
+  if (!is_wide_float(tensor.dtype) || elements != static_cast<std::uint64_t>(count)) {
     return Status(StatusCode::kCorruptData,
                   fmt::format("{}: {} {}, want {} 16- or 32-bit floats{}", tensor.name,
                               dtype_name(tensor.dtype), format_shape(tensor.shape), count,

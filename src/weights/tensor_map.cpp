@@ -27,12 +27,11 @@ constexpr std::array<std::string_view, kNumLinearRoles> kRoleNames = {"weight",
                                                                       "pre_quant_scale",
                                                                       "bias"};
 
-// Parts of a wrapper model that are not text, and draft models kept outside the layers.
-constexpr std::array<std::string_view, 13> kUnusedParts = {
+// Parts of a wrapper model that are not text.
+constexpr std::array<std::string_view, 12> kUnusedParts = {
     "visual",       "vision_tower",          "vision_model",  "vision_embed_tokens",
     "mm_projector", "multi_modal_projector", "embed_vision",  "embed_audio",
-    "audio_tower",  "audio_model",           "sound_encoder", "image_newline",
-    "mtp"};
+    "audio_tower",  "audio_model",           "sound_encoder", "image_newline"};
 
 /// Takes "name." off the front of `rest`; empty when there is no dot.
 std::string_view take_component(std::string_view& rest) {
@@ -153,14 +152,20 @@ std::optional<ExpertName> parse_expert_name(std::string_view name) {
   return good ? std::optional(parsed) : std::nullopt;
 }
 
-bool is_unused(std::string_view name, std::int64_t num_hidden_layers) {
+bool is_unused(std::string_view name) {
   std::string_view rest = name;
   const std::string_view first = take_component(rest);
-  if (std::find(kUnusedParts.begin(), kUnusedParts.end(), first) != kUnusedParts.end()) return true;
-  if (name.ends_with("rotary_emb.inv_freq") || name.ends_with("position_ids")) return true;
+  return std::find(kUnusedParts.begin(), kUnusedParts.end(), first) != kUnusedParts.end() ||
+         name.ends_with("rotary_emb.inv_freq") || name.ends_with("position_ids");
+}
+
+/// Beyond the model's layers, or a draft model beside them.
+bool is_draft(std::string_view name, std::int64_t num_hidden_layers) {
+  const std::string_view first = take_component(name);
+  if (first == "mtp") return true;
   if (first != "layers" || num_hidden_layers <= 0) return false;
-  const auto layer = parse_number(take_component(rest));
-  return layer && *layer >= num_hidden_layers;  // a draft layer: no model here runs drafts
+  const auto layer = parse_number(take_component(name));
+  return layer && *layer >= num_hidden_layers;
 }
 
 Status twice(const RawTensor& a, const RawTensor& b) {
@@ -199,6 +204,25 @@ Status add_plain(const RawTensor& tensor, TensorMap& map) {
   }
   const auto [it, is_new] = map.plain.try_emplace(std::move(name), &tensor);
   return is_new ? Status() : twice(*it->second, tensor);
+}
+
+Status add_draft(const RawTensor& tensor, TensorMap& map) {
+  map.unused.push_back(&tensor);
+  const std::string name = canonical_name(tensor.name);
+  const TensorRole role = parse_role(std::string_view(name).substr(name.rfind('.') + 1));
+  if (role == TensorRole::kOther) return {};
+  return put(map.drafts[std::string(parent_path(name))], role, tensor);
+}
+
+Status add_tensor(const RawTensor& tensor, std::int64_t num_hidden_layers, TensorMap& map) {
+  const std::string_view bare = strip_prefix(tensor.name);
+  if (is_unused(bare)) {
+    map.unused.push_back(&tensor);
+    return {};
+  }
+  if (is_draft(bare, num_hidden_layers)) return add_draft(tensor, map);
+  if (const auto name = parse_expert_name(bare)) return add_expert(*name, tensor, map);
+  return add_plain(tensor, map);
 }
 
 }  // namespace
@@ -247,16 +271,8 @@ std::string_view short_name(const RawTensor& tensor) {
 
 Result<TensorMap> build_tensor_map(const RawTensors& raw, std::int64_t num_hidden_layers) {
   TensorMap map;
-  for (const RawTensor& tensor : raw.tensors()) {
-    const std::string_view bare = strip_prefix(tensor.name);
-    if (is_unused(bare, num_hidden_layers)) {
-      map.unused.push_back(&tensor);
-    } else if (const auto name = parse_expert_name(bare)) {
-      HALFBYTE_RETURN_IF_ERROR(add_expert(*name, tensor, map));
-    } else {
-      HALFBYTE_RETURN_IF_ERROR(add_plain(tensor, map));
-    }
-  }
+  for (const RawTensor& tensor : raw.tensors())
+    HALFBYTE_RETURN_IF_ERROR(add_tensor(tensor, num_hidden_layers, map));
   return map;
 }
 

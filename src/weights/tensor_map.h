@@ -76,7 +76,8 @@ struct TensorMap {
   std::map<std::int64_t, ExpertTensors> experts;            // by layer
   std::unordered_map<std::string, ModuleTensors> modules;   // canonical path -> its linear roles
   std::unordered_map<std::string, const RawTensor*> plain;  // canonical name -> tensor, no experts
-  std::vector<const RawTensor*> unused;  // known and unused: vision towers, drafts, buffers
+  std::vector<const RawTensor*> unused;         // known and unused: vision towers, drafts, buffers
+  std::map<std::string, LinearEntries> drafts;  // of these, the drafts: canonical path -> its roles
 };
 
 /// kCorruptData: two tensors under one canonical name (both are named), or an expert number out of

@@ -114,19 +114,28 @@ void compare_backends(CheckpointWeights& weights, std::int64_t layer_idx) {
   }
 }
 
+/// Prints every finding, and exits when there is one.
+void exit_on_findings(const std::vector<std::string>& findings) {
+  if (findings.empty()) return;
+  for (const std::string& finding : findings)
+    fmt::print(stderr, "error: {}\n", finding);
+  fmt::print(stderr, "{} finding{}\n", findings.size(), findings.size() == 1 ? "" : "s");
+  throw CLI::RuntimeError(1);
+}
+
 void check(const CheckOptions& options) {
   const auto notices = std::make_shared<NoticeSink>(print_notice);
-  const auto weights =
-      value_or_exit(CheckpointWeights::open(options.model, options.ignore_index, notices));
-  exit_on_error(weights->check_all_bytes());
-  const CheckpointSummary summary = weights->summarize();
+  const CheckpointReport report =
+      CheckpointWeights::check(options.model, options.ignore_index, notices);
+  exit_on_findings(report.findings);
+  const CheckpointSummary summary = report.weights->summarize();
   fmt::print(
       "{} tensors: scalars, shapes and block scales are good; {:.2f} % of the block scales "
       "are at the largest value\n",
       summary.num_tensors, 100.0 * summary.saturated_block_scale_share);
   for (const LayerSummary& layer : summary.layers) {
     if (layer.experts.empty()) continue;
-    compare_backends(*weights, layer.layer_idx);
+    compare_backends(*report.weights, layer.layer_idx);
     break;
   }
 }

@@ -19,7 +19,8 @@ std::string describe(const LayerSummary& layer) {
       {"router", &layer.router},
       {"experts", &layer.experts},
       {"shared expert", &layer.shared_experts},
-      {"mlp", &layer.dense_mlp}};
+      {"mlp", &layer.dense_mlp},
+      {"KV scales", &layer.kv_scales}};
   for (const auto& [name, value] : parts) {
     if (!value->empty()) text += fmt::format(", {} {}", name, *value);
   }
@@ -38,6 +39,14 @@ void print_layers(const std::vector<LayerSummary>& layers) {
                      : fmt::format("layers {}-{}", layers[i].layer_idx, layers[end - 1].layer_idx);
     fmt::print("{}: {}\n", range, text);
     i = end;
+  }
+}
+
+void print_drafts(const std::vector<DraftSummary>& drafts) {
+  for (const DraftSummary& draft : drafts) {
+    fmt::print("draft {}: {}{}{}{}, unused\n", draft.name, draft.others,
+               draft.others.empty() || draft.experts.empty() ? "" : ", ",
+               draft.experts.empty() ? "" : "experts ", draft.experts);
   }
 }
 
@@ -64,6 +73,7 @@ void print_text(const ModelConfig& config, const CheckpointSummary& summary) {
              config.quant.producer.empty() ? "" : ", written by " + config.quant.producer,
              config.quant.kv_cache.empty() ? "" : ", KV cache " + config.quant.kv_cache);
   print_layers(summary.layers);
+  print_drafts(summary.drafts);
   fmt::print("experts with input scales: {} of {}\n", summary.num_experts_with_input_scale,
              summary.num_experts);
   const auto& ratios = summary.gate_up_ratio_histogram;
@@ -72,9 +82,6 @@ void print_text(const ModelConfig& config, const CheckpointSummary& summary) {
   fmt::print("{} tensors:\n", summary.num_tensors);
   for (const auto& [name, bytes] : summary.bytes_by_class) {
     fmt::print("  {}: {} bytes\n", name, bytes);
-  }
-  if (config.num_draft_layers > 0) {
-    fmt::print("draft layers: {}, unused\n", config.num_draft_layers);
   }
   print_unused(summary.unused_tensors);
 }
@@ -87,7 +94,12 @@ nlohmann::ordered_json to_json(const ModelConfig& config, const CheckpointSummar
                       {"router", layer.router},
                       {"experts", layer.experts},
                       {"shared_experts", layer.shared_experts},
-                      {"mlp", layer.dense_mlp}});
+                      {"mlp", layer.dense_mlp},
+                      {"kv_scales", layer.kv_scales}});
+  }
+  nlohmann::ordered_json drafts = nlohmann::ordered_json::array();
+  for (const DraftSummary& draft : summary.drafts) {
+    drafts.push_back({{"name", draft.name}, {"experts", draft.experts}, {"others", draft.others}});
   }
   nlohmann::ordered_json bytes;
   for (const auto& [name, count] : summary.bytes_by_class)
@@ -109,6 +121,7 @@ nlohmann::ordered_json to_json(const ModelConfig& config, const CheckpointSummar
           {"gate_up_ratio_histogram", summary.gate_up_ratio_histogram},
           {"bytes_by_class", bytes},
           {"layers", layers},
+          {"draft_layers", drafts},
           {"unused_tensors", summary.unused_tensors},
           {"notices", summary.notices}};
 }

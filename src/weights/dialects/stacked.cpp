@@ -28,10 +28,6 @@ Status check_shape(const RawTensor& tensor,
                             format_shape(shape), num_experts, want[0], want[1]));
 }
 
-bool is_wide_float(DType dtype) {
-  return dtype == DType::kBf16 || dtype == DType::kF16 || dtype == DType::kF32;
-}
-
 Result<LinearClass> stack_class(const LinearEntries& entries, const RawTensor& payload) {
   const RawTensor* scale = entries[TensorRole::kWeightScale];
   if (scale == nullptr && is_wide_float(payload.dtype)) return LinearClass::kDense;
