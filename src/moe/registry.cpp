@@ -65,7 +65,8 @@ RegistryEntry default_entry(const Pair& pair) {
 
 std::vector<RegistryEntry> default_entries() {
   std::vector<RegistryEntry> entries;
-  for (const Pair& pair : kPairs) entries.push_back(default_entry(pair));
+  for (const Pair& pair : kPairs)
+    entries.push_back(default_entry(pair));
   return entries;
 }
 
