@@ -15,6 +15,8 @@
 namespace halfbyte {
 namespace {
 
+// The task number of a loop that takes no claims; no loop has this many tasks.
+constexpr std::uint64_t kClosed = 0xFFFFFFFF;
 // About 20 us of polling: shorter than a sleep and wake-up, longer than the gap between two phases.
 constexpr int kSpins = 2000;
 
@@ -47,19 +49,38 @@ int usable_cores() {
   return std::max(1, std::min(affinity_cores(), quota_cores()));
 }
 
+// A loop's tasks are claimed through one word, generation << 32 | next task, so that a worker that
+// wakes after its loop has ended claims nothing of the next one by mistake. The caller waits for
+// tasks, not for workers: a worker that the system does not run holds nobody up.
 struct ThreadPool::Impl {
   std::vector<std::thread> workers;
   std::atomic<std::uint32_t> generation = 0;  // a new value starts a loop
-  std::atomic<int> working = 0;               // workers still inside the current loop
-  std::atomic<std::int64_t> next = 0;
-  std::int64_t num_tasks = 0;
+  std::atomic<std::uint64_t> ticket = 0;
+  std::atomic<std::int64_t> num_tasks = 0;
+  std::atomic<std::int64_t> num_done = 0;
+  // Written between loops; read by the owner of a claimed task only.
   TaskFunction function = nullptr;
   void* context = nullptr;
-  bool stop = false;
+  std::atomic<bool> stop = false;
 
-  void drain(int thread_idx) {
-    for (std::int64_t i = next.fetch_add(1); i < num_tasks; i = next.fetch_add(1))
+  // The next task of loop `wanted`, or -1 when it has none left.
+  std::int64_t claim(std::uint32_t wanted) {
+    std::uint64_t seen = ticket.load(std::memory_order_acquire);
+    while (static_cast<std::uint32_t>(seen >> 32) == wanted) {
+      const auto task_idx = static_cast<std::int64_t>(seen & 0xFFFFFFFFU);
+      if (task_idx >= num_tasks.load(std::memory_order_acquire)) return -1;
+      if (ticket.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel)) return task_idx;
+    }
+    return -1;
+  }
+
+  void drain(std::uint32_t loop, int thread_idx) {
+    for (std::int64_t i = claim(loop); i >= 0; i = claim(loop)) {
       function(context, i, thread_idx);
+      // Read first: once the last task is counted, the caller may start another loop.
+      const std::int64_t total = num_tasks.load(std::memory_order_relaxed);
+      if (num_done.fetch_add(1, std::memory_order_acq_rel) + 1 == total) num_done.notify_one();
+    }
   }
 
   std::uint32_t wait_for_change(std::uint32_t seen) {
@@ -75,24 +96,31 @@ struct ThreadPool::Impl {
     std::uint32_t seen = 0;
     while (true) {
       seen = wait_for_change(seen);
-      if (stop) return;
-      drain(thread_idx);
-      if (working.fetch_sub(1, std::memory_order_acq_rel) == 1) working.notify_one();
+      if (stop.load(std::memory_order_acquire)) return;
+      drain(seen, thread_idx);
     }
   }
 
-  void start_loop() {
-    generation.fetch_add(1, std::memory_order_release);
+  // Closes the last loop before any of its fields change: a late worker's claim then fails.
+  void start_loop(std::int64_t tasks, TaskFunction task_function, void* task_context) {
+    const std::uint32_t loop = generation.load(std::memory_order_relaxed) + 1;
+    const std::uint64_t first = static_cast<std::uint64_t>(loop) << 32;
+    ticket.store(first | kClosed, std::memory_order_release);
+    num_tasks.store(tasks, std::memory_order_release);
+    num_done.store(0, std::memory_order_relaxed);
+    function = task_function;
+    context = task_context;
+    ticket.store(first, std::memory_order_release);
+    generation.store(loop, std::memory_order_release);
     generation.notify_all();
   }
 
-  void wait_for_workers() {
-    for (int spin = 0; spin < kSpins && working.load(std::memory_order_acquire) != 0; ++spin) {
+  void wait_for_tasks(std::int64_t total) {
+    for (int spin = 0; spin < kSpins && num_done.load(std::memory_order_acquire) != total; ++spin)
       relax();
-    }
-    for (int left = working.load(std::memory_order_acquire); left != 0;
-         left = working.load(std::memory_order_acquire)) {
-      working.wait(left, std::memory_order_acquire);
+    for (std::int64_t done = num_done.load(std::memory_order_acquire); done != total;
+         done = num_done.load(std::memory_order_acquire)) {
+      num_done.wait(done, std::memory_order_acquire);
     }
   }
 };
@@ -108,8 +136,8 @@ ThreadPool::ThreadPool(int num_threads) : impl_(std::make_unique<Impl>()) {
 }
 
 ThreadPool::~ThreadPool() {
-  impl_->stop = true;
-  impl_->start_loop();
+  impl_->stop.store(true, std::memory_order_release);
+  impl_->start_loop(0, nullptr, nullptr);
   for (std::thread& worker : impl_->workers)
     worker.join();
 }
@@ -124,14 +152,9 @@ void ThreadPool::run(std::int64_t num_tasks, TaskFunction function, void* contex
       function(context, i, 0);
     return;
   }
-  impl_->function = function;
-  impl_->context = context;
-  impl_->num_tasks = num_tasks;
-  impl_->next.store(0, std::memory_order_relaxed);
-  impl_->working.store(static_cast<int>(impl_->workers.size()), std::memory_order_relaxed);
-  impl_->start_loop();
-  impl_->drain(0);
-  impl_->wait_for_workers();
+  impl_->start_loop(num_tasks, function, context);
+  impl_->drain(impl_->generation.load(std::memory_order_relaxed), 0);
+  impl_->wait_for_tasks(num_tasks);
 }
 
 }  // namespace halfbyte
