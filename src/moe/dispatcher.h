@@ -76,6 +76,14 @@ class Dispatcher {
   virtual std::int64_t last_dropped_routes() const = 0;
 };
 
+/// Ok when a forward fits (nvfp4-moe 10.4), from the list that every rank has, so that all ranks
+/// answer alike: T of this rank without a list.
+///   local and standard with dp = 1: T <= capacity; standard, dp > 1: sum of T_r <= capacity;
+///   all_to_all: max of T_r <= max_tokens_per_rank.
+Status check_forward_fits(const DispatchPlan& plan,
+                          std::int64_t num_tokens,
+                          std::span<const std::int64_t> tokens_per_rank);
+
 /// By name; the one place where dispatchers are listed (dispatch/list.cpp). `transport` is null for
 /// local and outlives the dispatcher.
 std::vector<std::string> list_dispatchers();

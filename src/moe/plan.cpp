@@ -3,9 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <limits>
-#include <numeric>
 
 #include "moe/compatibility.h"
 #include "moe/registry.h"
@@ -161,27 +159,6 @@ Result<MoePlan> make_moe_plan(const MoeSpec& spec,
                                      dispatch_request(spec, resolved, choice, shard, rank), plan));
   lay_out_workspace(plan);
   return plan;
-}
-
-Status check_forward_fits(const DispatchPlan& plan,
-                          std::int64_t num_tokens,
-                          std::span<const std::int64_t> tokens_per_rank) {
-  const bool all_to_all = plan.dispatcher == "all_to_all";
-  std::int64_t tokens = num_tokens;
-  if (!tokens_per_rank.empty()) {
-    tokens = all_to_all || plan.dp_size == 1
-                 ? *std::max_element(tokens_per_rank.begin(), tokens_per_rank.end())
-                 : std::reduce(tokens_per_rank.begin(), tokens_per_rank.end());
-  }
-  const std::int64_t limit = all_to_all ? plan.max_tokens_per_rank : plan.capacity_tokens;
-  if (tokens <= limit) return {};
-  return {
-      StatusCode::kCapacityExceeded,
-      fmt::format("a forward of {} tokens{}, the plan holds {}: cut it, or plan for more", tokens,
-                  all_to_all         ? " on one rank"
-                  : plan.dp_size > 1 ? " over all ranks"
-                                     : "",
-                  limit)};
 }
 
 }  // namespace halfbyte

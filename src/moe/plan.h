@@ -38,14 +38,6 @@ std::string describe(const MoePlan& plan);
 /// "as given", "nvfp4", "nvfp4 + row scale".
 std::string_view payload_name(Payload payload);
 
-/// Ok when a forward fits (nvfp4-moe 10.4), from the list that every rank has, so that all ranks
-/// answer alike: T of this rank without a list.
-///   local and standard with dp = 1: T <= capacity; standard, dp > 1: sum of T_r <= capacity;
-///   all_to_all: max of T_r <= max_tokens_per_rank.
-Status check_forward_fits(const DispatchPlan& plan,
-                          std::int64_t num_tokens,
-                          std::span<const std::int64_t> tokens_per_rank);
-
 }  // namespace halfbyte
 
 #endif  // HALFBYTE_MOE_PLAN_H_

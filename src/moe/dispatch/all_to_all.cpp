@@ -66,15 +66,6 @@ std::int64_t sum_of(std::span<const std::int64_t> counts) {
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
 
-Status check_capacity(const DispatchPlan& plan, const DispatchInput& input) {
-  const auto& counts = input.tokens_per_rank;
-  const std::int64_t most = counts.empty() ? input.x.rows : *std::ranges::max_element(counts);
-  if (most <= plan.max_tokens_per_rank) return {};
-  return {StatusCode::kCapacityExceeded,
-          fmt::format("a rank has {} tokens, the plan holds {} of each", most,
-                      plan.max_tokens_per_rank)};
-}
-
 // Calls visit(rank) once for each distinct rank that owns one of the token's ids.
 template <typename Visit>
 void for_each_destination(const DispatchPlan& plan,
@@ -246,7 +237,7 @@ Result<DispatchedTokens> AllToAllDispatcher::dispatch(const DispatchPlan& plan,
   HALFBYTE_RETURN_IF_ERROR(check_transport(plan, transport_));
   HALFBYTE_RETURN_IF_ERROR(check_input(plan, input, workspace));
   HALFBYTE_RETURN_IF_ERROR(check_token_counts(plan, input.tokens_per_rank, input.x.rows));
-  HALFBYTE_RETURN_IF_ERROR(check_capacity(plan, input));
+  HALFBYTE_RETURN_IF_ERROR(check_forward_fits(plan, input.x.rows, input.tokens_per_rank));
   HALFBYTE_RETURN_IF_ERROR(exchange_rows(plan, input, workspace, *transport_));
   // Combine asks which ranks have a part of each token; the caller's ids may be gone by then.
   std::ranges::copy(input.routing.topk_idx,

@@ -63,10 +63,7 @@ Result<DispatchedTokens> LocalDispatcher::dispatch(const DispatchPlan& plan,
   HALFBYTE_RETURN_IF_ERROR(step_.check_idle());
   HALFBYTE_RETURN_IF_ERROR(check_input(plan, input, workspace));
   const std::int64_t num_tokens = input.x.rows;
-  if (num_tokens > plan.capacity_tokens) {
-    return Status(StatusCode::kCapacityExceeded,
-                  fmt::format("{} tokens, the plan holds {}", num_tokens, plan.capacity_tokens));
-  }
+  HALFBYTE_RETURN_IF_ERROR(check_forward_fits(plan, num_tokens, {}));
   const TokenTable table = token_table(plan, workspace);
   store_routing(plan, input.routing, 0, table);
   DispatchedTokens tokens = group_table(plan, num_tokens, table);

@@ -44,17 +44,6 @@ class StandardDispatcher final : public Dispatcher {
   std::int64_t dropped_routes_ = 0;
 };
 
-Status check_capacity(const DispatchPlan& plan, const DispatchInput& input) {
-  const auto& counts = input.tokens_per_rank;
-  const std::int64_t total = plan.dp_size == 1
-                                 ? input.x.rows
-                                 : std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-  if (total <= plan.capacity_tokens) return {};
-  return {StatusCode::kCapacityExceeded,
-          fmt::format("{} tokens of {} data-parallel ranks, the plan holds {}", total, plan.dp_size,
-                      plan.capacity_tokens)};
-}
-
 // With dp 1 tokens are replicated and stay where they are.
 DispatchedTokens replicate_tokens(const DispatchPlan& plan,
                                   const DispatchInput& input,
@@ -98,7 +87,7 @@ Result<DispatchedTokens> StandardDispatcher::dispatch(const DispatchPlan& plan,
   HALFBYTE_RETURN_IF_ERROR(check_transport(plan, transport_));
   HALFBYTE_RETURN_IF_ERROR(check_input(plan, input, workspace));
   HALFBYTE_RETURN_IF_ERROR(check_token_counts(plan, input.tokens_per_rank, input.x.rows));
-  HALFBYTE_RETURN_IF_ERROR(check_capacity(plan, input));
+  HALFBYTE_RETURN_IF_ERROR(check_forward_fits(plan, input.x.rows, input.tokens_per_rank));
   DispatchedTokens tokens;
   if (plan.dp_size == 1) {
     tokens = replicate_tokens(plan, input, workspace);
