@@ -90,7 +90,7 @@ class CpuOps final : public DenseOps {
     auto prepared = std::make_unique<CpuEmbedding>();
     prepared->rows = table.matrix.rows;
     prepared->cols = table.matrix.cols;
-    prepared->matrix = OwnedMatrix(table.matrix);
+    prepared->matrix.assign(table.matrix);
     return std::unique_ptr<PreparedEmbedding>(std::move(prepared));
   }
 

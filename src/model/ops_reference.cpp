@@ -36,7 +36,7 @@ class ReferenceOps final : public DenseOps {
     auto prepared = std::make_unique<ReferenceLinear>();
     prepared->rows = linear.matrix.rows;
     prepared->cols = linear.matrix.cols;
-    prepared->matrix = OwnedMatrix(linear.matrix);
+    prepared->matrix.assign(linear.matrix);
     prepared->input = input;
     prepared->bias = linear.bias;
     // The quantised product is summed without any scalar; alpha holds the global scale.
@@ -61,7 +61,7 @@ class ReferenceOps final : public DenseOps {
     auto prepared = std::make_unique<ReferenceEmbedding>();
     prepared->rows = table.matrix.rows;
     prepared->cols = table.matrix.cols;
-    prepared->matrix = OwnedMatrix(table.matrix);
+    prepared->matrix.assign(table.matrix);
     return std::unique_ptr<PreparedEmbedding>(std::move(prepared));
   }
 

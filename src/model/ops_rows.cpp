@@ -19,16 +19,6 @@ std::byte* row_begin(const KvPool& pool, std::int64_t cache_row) {
 
 }  // namespace
 
-OwnedMatrix::OwnedMatrix(const CanonicalMatrix& matrix)
-    : view(matrix),
-      codes(matrix.codes.begin(), matrix.codes.end()),
-      block_scale(matrix.block_scale.begin(), matrix.block_scale.end()),
-      scale(matrix.scale.begin(), matrix.scale.end()) {
-  view.codes = codes;
-  view.block_scale = block_scale;
-  view.scale = scale;
-}
-
 Result<LinearInput> linear_input(const LoadedLinear& linear, ActivationMode mode) {
   const bool wants_w4a4 =
       mode == ActivationMode::kW4a4 && linear.matrix.format == WeightFormat::kNvfp4;

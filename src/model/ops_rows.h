@@ -9,22 +9,10 @@
 #include <span>
 #include <vector>
 
+#include "formats/owned_matrix.h"
 #include "model/ops.h"
 
 namespace halfbyte {
-
-/// A canonical matrix with the bytes it views. Move-only, since moving keeps the views valid.
-struct OwnedMatrix {
-  CanonicalMatrix view;
-  std::vector<std::uint8_t> codes;
-  std::vector<std::uint8_t> block_scale;
-  std::vector<float> scale;
-
-  OwnedMatrix() = default;
-  explicit OwnedMatrix(const CanonicalMatrix& matrix);
-  OwnedMatrix(OwnedMatrix&&) = default;
-  OwnedMatrix& operator=(OwnedMatrix&&) = default;
-};
 
 /// How a linear takes its input.
 struct LinearInput {
@@ -32,8 +20,8 @@ struct LinearInput {
   float input_scale = 0.0F;  // decode side
   float alpha = 1.0F;        // quantized: y = alpha * sum, the global scale included
 };
-/// kInvalidArgument: w4a4 asked of another format than NVFP4 is w4a16, never an error; kNotFound:
-/// its input scale is absent.
+/// w4a4 asked of another format than NVFP4 is w4a16, not an error. kNotFound: its input scale is
+/// absent.
 Result<LinearInput> linear_input(const LoadedLinear& linear, ActivationMode mode);
 
 /// Scratch of requantize for `rows` rows of `cols` columns.

@@ -6,28 +6,12 @@
 #include <memory>
 #include <vector>
 
+#include "formats/owned_matrix.h"
 #include "kernels/reference/expert.h"
 #include "moe/backends/host_backend.h"
 
 namespace halfbyte {
 namespace {
-
-// A copy of a canonical matrix with the memory it looks at.
-struct OwnedMatrix {
-  CanonicalMatrix view;
-  std::vector<std::uint8_t> codes, block_scale;
-  std::vector<float> scale;
-
-  void assign(const CanonicalMatrix& matrix) {
-    codes.assign(matrix.codes.begin(), matrix.codes.end());
-    block_scale.assign(matrix.block_scale.begin(), matrix.block_scale.end());
-    scale.assign(matrix.scale.begin(), matrix.scale.end());
-    view = matrix;
-    view.codes = codes;
-    view.block_scale = block_scale;
-    view.scale = scale;
-  }
-};
 
 struct OwnedExpert {
   OwnedMatrix gate, up, down;
