@@ -32,25 +32,9 @@ Result<MoeSpec> read_moe_spec(CheckpointWeights& weights, const ModelOptions& op
   // w4a16 asks for no input scale; the mode in force is checked when the layer is loaded.
   HALFBYTE_ASSIGN_OR_RETURN(const ExpertLayerInfo layer,
                             weights.expert_layer(layer_idx, ActivationMode::kW4a16));
-  HALFBYTE_ASSIGN_OR_RETURN(MoeSpec spec, moe_spec_of(weights.config(), layer.format, options));
+  MoeSpec spec = moe_spec_of(weights.config(), layer.format, options);
   spec.declares_activation_quantization = layer.declares_activation_quantization;
   return spec;
-}
-
-Result<TokenBudget> budget_of(const EngineOptions& options,
-                              const MoeOptions& moe,
-                              NoticeSink& notices) {
-  TokenBudgetOptions wanted;
-  wanted.max_prefill_tokens = options.max_prefill_tokens;
-  wanted.chunked_prefill_size = options.chunked_prefill_size;
-  wanted.max_running_requests = options.max_running_requests;
-  if (options.max_dispatch_tokens_per_rank != 0) {
-    wanted.max_dispatch_tokens_per_rank = std::to_string(options.max_dispatch_tokens_per_rank);
-  }
-  wanted.a2a_backend = moe.a2a_backend;
-  wanted.ep_size = std::max(moe.ep_size, 1);
-  wanted.dp_size = std::max(moe.dp_size, 1);
-  return make_token_budget(wanted, notices);
 }
 
 // One transport per rank, or none for a single rank. All ranks of this engine are its threads.
@@ -110,7 +94,8 @@ Result<EngineParts> load_engine_parts(const EngineOptions& options) {
       decide_context(options.max_context_tokens, config.max_position_embeddings));
   HALFBYTE_ASSIGN_OR_RETURN(const MoeSpec spec, read_moe_spec(*weights, model_options));
   HALFBYTE_ASSIGN_OR_RETURN(MoeOptions moe, resolve_options(spec, model_options.moe, *notices));
-  HALFBYTE_ASSIGN_OR_RETURN(const TokenBudget budget, budget_of(options, moe, *notices));
+  HALFBYTE_ASSIGN_OR_RETURN(const TokenBudget budget,
+                            make_token_budget(budget_options({}, options, moe), *notices));
   moe.capacity_tokens = budget.max_forward_tokens;
   model_options.moe = moe;
 

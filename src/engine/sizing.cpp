@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 
 #include "base/checked.h"
 #include "engine/block_manager.h"
@@ -37,6 +38,21 @@ SchedulerLimits decide_limits(const EngineOptions& options,
   limits.max_running_requests =
       std::min(ceil_div(options.max_running_requests, dp_size), max_decodes);
   return limits;
+}
+
+TokenBudgetOptions budget_options(TokenBudgetOptions given,
+                                  const EngineOptions& options,
+                                  const MoeOptions& moe) {
+  given.max_prefill_tokens = options.max_prefill_tokens;
+  given.chunked_prefill_size = options.chunked_prefill_size;
+  given.max_running_requests = options.max_running_requests;
+  if (options.max_dispatch_tokens_per_rank != 0) {
+    given.max_dispatch_tokens_per_rank = std::to_string(options.max_dispatch_tokens_per_rank);
+  }
+  given.a2a_backend = moe.a2a_backend;
+  given.ep_size = std::max(moe.ep_size, 1);
+  given.dp_size = std::max(moe.dp_size, 1);
+  return given;
 }
 
 Result<std::int64_t> decide_kv_blocks(const KvCacheSizing& sizing) {

@@ -20,6 +20,12 @@ Result<std::int64_t> decide_context(std::int64_t wanted, std::int64_t of_model);
 /// at 2048 tokens when it is not given.
 SchedulerLimits decide_limits(const EngineOptions& options, const TokenBudget& budget, int dp_size);
 
+/// `given` with everything that the engine's options and the resolved `moe` say: prefill, requests,
+/// dispatch tokens, ranks. `given` keeps what only sizes graphs and drafts.
+TokenBudgetOptions budget_options(TokenBudgetOptions given,
+                                  const EngineOptions& options,
+                                  const MoeOptions& moe);
+
 struct KvCacheSizing {
   std::int64_t wanted_tokens = 0;  // kv_cache_tokens; 0: decide
   std::int64_t max_context_tokens = 0;

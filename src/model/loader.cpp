@@ -149,8 +149,7 @@ class RankLoader {
 
   Result<std::unique_ptr<MoeLayer>> load_layer(std::int64_t layer_idx,
                                                const ExpertLayerInfo& info) {
-    HALFBYTE_ASSIGN_OR_RETURN(
-        MoeSpec spec, moe_spec_of(context_.weights.config(), info.format, context_.options));
+    MoeSpec spec = moe_spec_of(context_.weights.config(), info.format, context_.options);
     spec.declares_activation_quantization = info.declares_activation_quantization;
     HALFBYTE_ASSIGN_OR_RETURN(std::unique_ptr<MoeLayer> layer,
                               MoeLayer::create(spec, moe_, info.input_scales, transport_));
@@ -225,9 +224,9 @@ Result<std::vector<std::pair<float, float>>> read_kv_scales(CheckpointWeights& w
 
 }  // namespace
 
-Result<MoeSpec> moe_spec_of(const ModelConfig& config,
-                            WeightFormat expert_format,
-                            const ModelOptions& options) {
+MoeSpec moe_spec_of(const ModelConfig& config,
+                    WeightFormat expert_format,
+                    const ModelOptions& options) {
   MoeSpec spec;
   spec.hidden_size = config.hidden_size;
   spec.intermediate_size = config.moe_intermediate_size;

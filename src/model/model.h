@@ -80,9 +80,9 @@ Result<std::vector<std::unique_ptr<Model>>> load_model(
     const std::function<void(std::int64_t, std::int64_t)>& progress);
 
 /// The MoeSpec of a layer under a config, without loading anything: for plan and inspect.
-Result<MoeSpec> moe_spec_of(const ModelConfig& config,
-                            WeightFormat expert_format,
-                            const ModelOptions& options);
+MoeSpec moe_spec_of(const ModelConfig& config,
+                    WeightFormat expert_format,
+                    const ModelOptions& options);
 
 /// Bytes of KV cache per block and layer-sum on one rank.
 std::int64_t kv_bytes_per_block(const ModelConfig& config, KvCacheDtype dtype);

@@ -17,8 +17,7 @@ Result<std::unique_ptr<MoeLayer>> load_layer(CheckpointWeights& weights,
                                              const ModelOptions& options) {
   HALFBYTE_ASSIGN_OR_RETURN(const ExpertLayerInfo info,
                             weights.expert_layer(layer_idx, options.moe.activation_mode));
-  HALFBYTE_ASSIGN_OR_RETURN(const MoeSpec spec,
-                            moe_spec_of(weights.config(), info.format, options));
+  const MoeSpec spec = moe_spec_of(weights.config(), info.format, options);
   HALFBYTE_ASSIGN_OR_RETURN(auto layer, MoeLayer::create(spec, options.moe, info.input_scales));
   for (std::int64_t e = 0; e < spec.num_experts; ++e) {
     HALFBYTE_ASSIGN_OR_RETURN(const LoadedExpert expert, weights.expert(layer_idx, e));

@@ -6,6 +6,7 @@
 
 #include "command.h"
 #include "halfbyte/backends.h"
+#include "model/model.h"
 #include "weights/checkpoint_weights.h"
 
 namespace halfbyte::tool {
@@ -21,20 +22,6 @@ struct CheckOptions {
   std::string model;
   bool ignore_index = false;
 };
-
-MoeSpec spec_of(const ModelConfig& config, const ExpertLayerInfo& info) {
-  MoeSpec spec;
-  spec.hidden_size = config.hidden_size;
-  spec.intermediate_size = config.moe_intermediate_size;
-  spec.num_experts = config.num_experts;
-  spec.top_k = config.num_experts_per_tok;
-  spec.expert_format = info.format;
-  spec.activation = config.activation;
-  spec.router = config.router;
-  spec.x_dtype = spec.y_dtype = DType::kF32;
-  spec.declares_activation_quantization = info.declares_activation_quantization;
-  return spec;
-}
 
 MoeOptions options_for(const std::string& backend) {
   MoeOptions options;
@@ -95,7 +82,9 @@ double relative_l2(const std::vector<float>& got, const std::vector<float>& want
 void compare_backends(CheckpointWeights& weights, std::int64_t layer_idx) {
   const ExpertLayerInfo info =
       value_or_exit(weights.expert_layer(layer_idx, ActivationMode::kW4a16));
-  const MoeSpec spec = spec_of(weights.config(), info);
+  ModelOptions float32;
+  float32.dtype = ComputeDtype::kFloat32;
+  const MoeSpec spec = moe_spec_of(weights.config(), info.format, float32);
   const auto want = value_or_exit(run_layer(weights, layer_idx, spec, "reference"));
   for (const BackendReport& report : list_backends(spec, options_for("auto"))) {
     if (report.transport != "local" || report.backend == "reference" || !report.can_run.ok()) {

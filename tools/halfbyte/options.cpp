@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 
@@ -57,6 +59,15 @@ CLI::Range count_range(std::int64_t low) {
   return {low, (std::int64_t{1} << 31) - 1};
 }
 
+// A name out of a few whose meaning the library knows; checked here, so that a misspelt one ends
+// before anything is loaded.
+std::function<std::string(const std::string&)> one_of(std::vector<std::string> names) {
+  return [names = std::move(names)](const std::string& given) {
+    if (std::find(names.begin(), names.end(), given) != names.end()) return std::string();
+    return fmt::format("\"{}\" is not one of {}", given, fmt::join(names, ", "));
+  };
+}
+
 // What a flag's environment twin means, by CLI11's spelling.
 std::string flag_text(std::string_view value) {
   const bool on = value == "1" || value == "true" || value == "on" || value == "yes";
@@ -84,6 +95,7 @@ void add_runner_options(CLI::App& command, MoeOptions& options) {
   command
       .add_option("--moe-transport", options.transport,
                   "what connects ranks {auto, local, in_process, mpi, nccl}")
+      ->check(one_of({"auto", "local", "in_process", "mpi", "nccl"}))
       ->capture_default_str()
       ->group(kMoeGroup);
   command
@@ -118,6 +130,7 @@ void add_exchange_options(CLI::App& command, MoeOptions& options) {
                                            kNvfp4DispatchVariable, true);
           },
           "send tokens quantised; default: on for the w4a4 modes under all_to_all")
+      ->check(one_of({"true", "false", "1", "0", "on", "off", "yes", "no"}))
       ->envname(kNvfp4DispatchVariable)
       ->group(kMoeGroup);
 }
@@ -171,10 +184,7 @@ void add_dtype_options(CLI::App& command, EngineOptions& options) {
                             {"float32", ComputeDtype::kFloat32},
                             {"bfloat16", ComputeDtype::kBfloat16}},
                            "type of activations between layers",
-                           [&options](ComputeDtype dtype) {
-                             options.dtype = dtype;
-                             options.moe.exact_float32 = dtype == ComputeDtype::kFloat32;
-                           })
+                           [&options](ComputeDtype dtype) { options.dtype = dtype; })
       ->group(kEngineGroup);
   add_choice<KvCacheDtype>(command, "--kv-cache-dtype",
                            {{"auto", KvCacheDtype::kAuto},

@@ -11,6 +11,7 @@
 
 #include "base/thread_pool.h"
 #include "command.h"
+#include "engine/sizing.h"
 #include "model/model.h"
 #include "moe/compatibility.h"
 
@@ -60,21 +61,6 @@ std::int64_t num_moe_layers(const ModelConfig& config) {
     if (is_moe_layer(config, layer)) ++count;
   }
   return count;
-}
-
-TokenBudgetOptions budget_options(const PlanOptions& options, const MoeOptions& moe) {
-  TokenBudgetOptions budget = options.budget;
-  const EngineOptions& engine = options.engine;
-  budget.max_prefill_tokens = engine.max_prefill_tokens;
-  budget.chunked_prefill_size = engine.chunked_prefill_size;
-  budget.max_running_requests = engine.max_running_requests;
-  if (engine.max_dispatch_tokens_per_rank > 0) {
-    budget.max_dispatch_tokens_per_rank = std::to_string(engine.max_dispatch_tokens_per_rank);
-  }
-  budget.a2a_backend = moe.a2a_backend;
-  budget.ep_size = moe.ep_size;
-  budget.dp_size = moe.dp_size;
-  return budget;
 }
 
 // A profile of a GPU asks for its backend, so that the answer is about that device and never a plan
@@ -192,12 +178,11 @@ void run_plan(const std::string& directory, const PlanOptions& options) {
   const ModelConfig config = value_or_exit(read_model_config(directory, notices));
   ModelOptions model;
   model.dtype = options.engine.dtype;
-  const MoeSpec spec =
-      value_or_exit(moe_spec_of(config, declared_expert_format(config.quant), model));
+  const MoeSpec spec = moe_spec_of(config, declared_expert_format(config.quant), model);
   MoeOptions moe =
       value_or_exit(resolve_options(spec, options.engine.moe, notices, limits.compute_capability));
-  const TokenBudget budget =
-      value_or_exit(make_token_budget(budget_options(options, moe), notices));
+  const TokenBudget budget = value_or_exit(
+      make_token_budget(budget_options(options.budget, options.engine, moe), notices));
   moe.capacity_tokens = moe.a2a_backend == "all_to_all" ? budget.max_dispatch_tokens_per_rank
                                                         : budget.max_tokens_per_rank;
   name_profile_backend(limits, moe);
