@@ -18,7 +18,8 @@ struct BackendReport {
   std::string note;           // ok: what it would run with, for example the instruction set
 };
 
-/// Asks every pair of the registry, in its order, whether it can run the layer.
+/// Asks every pair of the registry, in its order, whether it can run the layer. Any thread; of
+/// `options` only the activation mode is read.
 std::vector<BackendReport> list_backends(const MoeSpec& spec, const MoeOptions& options);
 
 }  // namespace halfbyte

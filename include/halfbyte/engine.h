@@ -48,7 +48,8 @@ struct TokenEvent {
   std::string error;  // with kError
 };
 
-/// --dtype, --kv-cache-dtype
+/// What activations are rounded to between layers, and how keys and values are stored. kAuto: fp32
+/// activations and a bf16 cache.
 enum class ComputeDtype : std::int32_t { kAuto = 0, kFloat32 = 1, kBfloat16 = 2 };
 enum class KvCacheDtype : std::int32_t { kAuto = 0, kFloat32 = 1, kBfloat16 = 2, kFp8 = 3 };
 
@@ -95,6 +96,12 @@ struct EngineStats {
 /// later ones with its cause.
 class Engine {
  public:
+  /// Reads the checkpoint, decides every size, loads, and starts the engine's thread.
+  ///
+  /// @return kNotFound: no such directory, shard or tensor; kCorruptData: a file that is not what
+  ///         it says, with the tensors' names; kUnsupported: an architecture, a format or options
+  ///         that nothing here can run, with the reasons; kInvalidArgument: options contradict,
+  ///         with the remedy; kOutOfMemory.
   static Result<std::unique_ptr<Engine>> create(const EngineOptions& options);
   ~Engine();
   Engine(const Engine&) = delete;
@@ -111,6 +118,7 @@ class Engine {
   void cancel(RequestId request_id);
 
   /// Logits of every position of one sequence, fp32 [ids, vocab]; for checks, outside any batch.
+  /// Waits for the step under way. Errors: those of submit(), and kOutOfMemory.
   Result<std::vector<float>> score(const std::vector<std::int32_t>& ids);
 
   const EngineInfo& info() const;

@@ -22,7 +22,7 @@
 namespace halfbyte {
 
 class NoticeSink;  // where notices go, one line each, at most once per key
-class Transport;   // connects ranks; null means one rank
+class Transport;   // connects ranks. The engine makes them; a layer of your own has one rank: null
 
 /// A sink that hands each line to `line`, at most once per key. Give the same one to every layer.
 std::shared_ptr<NoticeSink> make_notice_sink(std::function<void(std::string_view)> line);
@@ -47,8 +47,8 @@ struct CanonicalMatrix {
   WeightFormat format = WeightFormat::kNvfp4;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
-  std::span<const std::uint8_t>
-      codes;  // nvfp4 [rows, cols / 2], low nibble = even column; else elements
+  // nvfp4 [rows, cols / 2], low nibble = even column; else [rows, cols] elements
+  std::span<const std::uint8_t> codes;
   std::span<const std::uint8_t> block_scale;  // nvfp4 [rows, cols / 16], E4M3 bytes, linear layout
   float global_scale = 1.0F;          // nvfp4; multiplies: not the reciprocal some tools store
   std::span<const float> scale;       // fp8 [ceil(rows / block_rows), ceil(cols / block_cols)]
@@ -80,13 +80,13 @@ struct ExpertInputScales {
 /// All experts of a rank as plain arrays, for callers who do not stream them one at a time.
 struct ExpertArrays {
   std::int64_t num_experts = 0;  // L: how many are given, in the order of their ids
-  std::span<const std::uint8_t>
-      gate_up_codes;  // [L, 2 * I, H / 2], gate rows first ([L, I, H / 2] when not gated)
+  // Gate rows first; [L, I, ..] when the activation is not gated.
+  std::span<const std::uint8_t> gate_up_codes;        // [L, 2 * I, H / 2]
   std::span<const std::uint8_t> gate_up_block_scale;  // [L, 2 * I, H / 16]
   std::span<const std::uint8_t> down_codes;           // [L, H, I / 2]
   std::span<const std::uint8_t> down_block_scale;     // [L, H, I / 16]
-  ScaleTensor
-      gate_up_global_scale;  // [], [1], [E], [E,1], [E,2] (gate, up) of all experts, or [L], [L,2]
+  // Of all experts [], [1], [E], [E,1], [E,2] (gate, up), or of the given ones [L], [L,2].
+  ScaleTensor gate_up_global_scale;
   ScaleTensor down_global_scale;  // [], [1], [E], [E,1], or [L]
 };
 
@@ -103,6 +103,7 @@ enum class ActivationMode : std::int32_t {
 std::string_view activation_mode_name(ActivationMode mode);
 Result<ActivationMode> parse_activation_mode(std::string_view name);
 
+/// docs/numerics.md, section 4, has the formulas.
 enum class ActivationFunction : std::int32_t {
   kSwiglu = 0,
   kSwigluClamped = 1,
@@ -112,14 +113,15 @@ enum class ActivationFunction : std::int32_t {
 
 struct ActivationSpec {
   ActivationFunction function = ActivationFunction::kSwiglu;
-  // kSwigluClamped: h = (g' * sigmoid(alpha * g')) * (u' + beta), g' = min(g, limit), u' = clamp(u,
-  // +-limit).
+  // kSwigluClamped alone: h = (g' * sigmoid(alpha * g')) * (u' + beta), g' = min(g, limit),
+  // u' = clamp(u, +-limit).
   float alpha = 1.0F;
   float beta = 0.0F;
   float limit = std::numeric_limits<float>::infinity();
   bool gated() const { return function != ActivationFunction::kRelu2; }
 };
 
+/// docs/numerics.md, section 5, has the formulas and the rule for ties.
 enum class RoutingMethod : std::int32_t {
   kSoftmax = 0,
   kSoftmaxRenorm = 1,
@@ -154,6 +156,7 @@ struct MoeSpec {
   bool declares_activation_quantization = false;  // the checkpoint asks for w4a4
 };
 
+/// kOrdered: sums in a fixed order, whatever the number of ranks. kFast: the transport may add.
 enum class CombineMode : std::int32_t { kOrdered = 0, kFast = 1 };
 
 /// Scratch memory that the layers of one rank share, as large as the largest of them needs; it
@@ -172,12 +175,12 @@ struct MoeOptions {
   std::optional<DType> combine_dtype;  // wire of combine; default y_dtype
   std::optional<bool> nvfp4_dispatch;  // default: on for the w4a4 modes under all_to_all
   bool fast_activation_math = false;   // --moe-activation-math fast
-  bool exact_float32 = false;          // --dtype float32 given: no split15 activations
+  bool exact_float32 = false;          // --dtype float32: no backend may narrow activations
   int tp_size = 0;
   int ep_size = 0;
   int dp_size = 0;
   bool enable_dp_attention = false;
-  std::int64_t capacity_tokens = 0;         // T of the largest forward of one rank; required
+  std::int64_t capacity_tokens = 0;         // tokens of the largest forward of a rank; required
   int num_threads = 0;                      // of a CPU backend; 0: the cores this process may use
   std::shared_ptr<MoeWorkspace> workspace;  // null: the layer has one of its own
   std::shared_ptr<NoticeSink> notices;      // null: notices are dropped; used by rank 0 alone
@@ -198,13 +201,13 @@ struct SharedExpert {
   ConstMatrixView rows;  // [num_tokens, hidden_size], kF32
 };
 
-/// Per layer, since creation.
+/// Of one layer on one rank, since creation; start() and route() count.
 struct MoeCounters {
-  std::vector<std::int64_t> tokens_per_expert;  // [num_experts], local experts only
-  std::int64_t dropped_routes = 0;
-  std::int64_t padded_rows = 0;
-  std::int64_t unroutable_rows = 0;
-  std::int64_t expert_bytes_read = 0;
+  std::vector<std::int64_t> tokens_per_expert;  // [num_experts]; zero for experts of other ranks
+  std::int64_t dropped_routes = 0;              // ids of this rank's tokens that name no expert
+  std::int64_t padded_rows = 0;        // rows that reached the experts without being a token
+  std::int64_t unroutable_rows = 0;    // logits without a finite value
+  std::int64_t expert_bytes_read = 0;  // prepared weights of every expert that had a token
 };
 
 /// One MoE layer on one rank.
@@ -216,10 +219,9 @@ class MoeLayer {
   /// Plans the layer and allocates all it will ever need. `input_scales` may be empty unless the
   /// mode is w4a4. `transport` is null for one rank and outlives the layer.
   ///
-  /// @return kInvalidArgument (options contradict, with the remedy), kUnsupported (no backend can
-  /// do
-  ///         it: each one's reason), kCorruptData (an input scale is not finite and > 0; all
-  ///         named).
+  /// @return kInvalidArgument: options contradict, with the remedy; kUnsupported: no backend can do
+  ///         it, with each one's reason; kNotFound: w4a4 without an input scale; kCorruptData: an
+  ///         input scale that is not finite and > 0, all named; kOutOfMemory.
   static Result<std::unique_ptr<MoeLayer>> create(const MoeSpec& spec,
                                                   const MoeOptions& options,
                                                   const ExpertInputScales& input_scales = {},
@@ -244,7 +246,8 @@ class MoeLayer {
   ///         group (up to 16, then a count).
   Status load_expert(std::int64_t expert_idx, const CanonicalExpert& expert);
   /// All experts at once (of all ranks, or of this rank only), then finish_loading(). Every expert
-  /// is validated before the first is replaced.
+  /// is validated before the first is replaced. Errors: those of load_expert(), and
+  /// kInvalidArgument for an array of another size or a scale of another shape.
   Status load_arrays(const ExpertArrays& arrays);
   /// New activation scales for the weights that are loaded next (kW4a4 alone reads them); a refused
   /// one leaves the old. Used from the next finish_loading() on.
@@ -252,7 +255,9 @@ class MoeLayer {
   /// Computes every derived scale. kInvalidArgument names the experts that were never loaded.
   Status finish_loading();
 
-  /// logits fp32 [num_tokens, E] -> ids and weights; bias is empty or [E].
+  /// logits fp32 [num_tokens, E] -> ids and weights, [num_tokens, top_k] each; bias is empty or
+  /// [E]. A row without a finite logit gets ids of -1 and weights of 0, and is counted.
+  /// kInvalidArgument: a shape or a dtype.
   Status route(ConstMatrixView logits,
                std::span<const float> bias,
                std::span<std::int32_t> topk_idx,
@@ -260,8 +265,11 @@ class MoeLayer {
 
   /// y = sum over a token's experts of weight * expert(x), plus the shared expert, rounded once.
   /// x [num_tokens, H] of spec.x_dtype, y [num_tokens, H] of spec.y_dtype. `tokens_per_rank` lists
-  /// T_r of all dp ranks, needed with a transport. kCapacityExceeded leaves y untouched on all
-  /// ranks.
+  /// T_r of all dp ranks, needed when dp_size > 1.
+  /// @return kInvalidArgument: a shape, a dtype, or a call out of order; kCapacityExceeded: more
+  ///         tokens than planned. Both leave y untouched, the second on all ranks alike. A step
+  ///         that fails in the experts or between ranks is the layer's last: later ones return its
+  ///         error.
   Status run(ConstMatrixView x,
              const Routing& routing,
              const SharedExpert& shared,

@@ -18,7 +18,7 @@ struct Device {
 };
 
 /// A row-major matrix [rows, cols] in somebody else's memory. row_stride counts elements.
-/// `Byte` is std::byte or const std::byte through the two aliases below.
+/// `Pointer` is void* or const void*: use the two aliases below.
 template <typename Pointer>
 struct BasicMatrixView {
   Pointer data = nullptr;  // may be null when rows is 0
