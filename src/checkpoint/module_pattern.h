@@ -34,8 +34,6 @@ class ModulePattern {
   bool matches(std::string_view module) const;
   /// As the config has it.
   const std::string& text() const { return text_; }
-  /// True for "Linear": every linear module is meant.
-  bool names_linear_class() const { return kind_ == Kind::kLinearClass; }
 
  private:
   enum class Kind { kGlob, kContainer, kExact, kLinearClass, kRegex };

@@ -59,10 +59,8 @@ ProjectionFaults check_expert_bytes(CheckpointWeights::Impl& impl,
       continue;
     }
     count_saturated(impl, *linear);
-    if (!layer.tensors->is_stacked()) {
-      fault = check_fp8_values(projection_entries(layer, expert_idx, projection),
-                               layer.kind(projection));
-    }
+    fault =
+        check_fp8_values(projection_entries(layer, expert_idx, projection), layer.kind(projection));
   }
   return faults;
 }

@@ -8,26 +8,9 @@
 #include <cmath>
 #include <limits>
 
-#include "support/tiny_checkpoint.h"
-#include "weights/checkpoint_weights.h"
+#include "support/opened_checkpoint.h"
 
 namespace halfbyte::test {
-
-/// A checkpoint on disk, opened; keeps the notices.
-struct OpenedCheckpoint {
-  TempDirectory dir;
-  std::vector<std::string> notices;
-  Result<std::unique_ptr<CheckpointWeights>> weights = Status(StatusCode::kInternal, "");
-  explicit OpenedCheckpoint(const TinyCheckpoint& checkpoint) {
-    checkpoint.write(dir);
-    weights = CheckpointWeights::open(dir.string(), false,
-                                      std::make_shared<NoticeSink>([this](std::string_view line) {
-                                        notices.emplace_back(line);
-                                      }));
-  }
-  std::string error() const { return weights.ok() ? "" : weights.status().to_string(); }
-  CheckpointWeights& operator*() { return *weights.value(); }
-};
 
 /// Replaces one fp32 scalar.
 inline void set_scalar(TinyCheckpoint& checkpoint, const std::string& name, float value) {

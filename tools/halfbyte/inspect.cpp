@@ -19,12 +19,11 @@ std::string describe(const LayerSummary& layer) {
       {"router", &layer.router},
       {"experts", &layer.experts},
       {"shared expert", &layer.shared_experts},
-      {"mlp", &layer.dense_mlp},
-      {"KV scales", &layer.kv_scales}};
+      {"mlp", &layer.dense_mlp}};
   for (const auto& [name, value] : parts) {
     if (!value->empty()) text += fmt::format(", {} {}", name, *value);
   }
-  return text;
+  return text + fmt::format(", KV scales {}", layer.kv_scales.empty() ? "none" : layer.kv_scales);
 }
 
 /// One line per run of equal layers.

@@ -5,7 +5,6 @@ namespace halfbyte {
 
 // Its global scales divide the payload, its input scales multiply the activations.
 const Dialect kCompressedTensorsDialect = {.name = "compressed-tensors",
-                                           .payload = TensorRole::kWeightPacked,
                                            .global_scale = TensorRole::kWeightGlobalScale,
                                            .input_scale = TensorRole::kInputGlobalScale,
                                            .scalars_are_reciprocal = true};

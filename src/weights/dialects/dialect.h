@@ -2,7 +2,6 @@
 #ifndef HALFBYTE_WEIGHTS_DIALECTS_DIALECT_H_
 #define HALFBYTE_WEIGHTS_DIALECTS_DIALECT_H_
 
-#include <array>
 #include <string_view>
 
 #include "weights/tensor_map.h"
@@ -13,18 +12,13 @@ namespace halfbyte {
 /// them: E2M1 codes [out, in / 2], low nibble = even column; E4M3 [out, in / 16], row-major.
 struct Dialect {
   std::string_view name;
-  TensorRole payload;
   TensorRole global_scale;
   TensorRole input_scale;
   bool scalars_are_reciprocal;  // 2688 / amax instead of amax / 2688
 };
 
-extern const Dialect kModelOptDialect;           // modelopt.cpp
-extern const Dialect kCompressedTensorsDialect;  // compressed_tensors.cpp
-
-/// Every dialect, in the order in which a module's tensors are tried.
-inline constexpr std::array<const Dialect*, 2> kDialects = {&kModelOptDialect,
-                                                            &kCompressedTensorsDialect};
+extern const Dialect kModelOptDialect;           // payload "weight"
+extern const Dialect kCompressedTensorsDialect;  // payload "weight_packed"
 
 }  // namespace halfbyte
 

@@ -4,7 +4,6 @@
 namespace halfbyte {
 
 const Dialect kModelOptDialect = {.name = "ModelOpt",
-                                  .payload = TensorRole::kWeight,
                                   .global_scale = TensorRole::kWeightScale2,
                                   .input_scale = TensorRole::kInputScale,
                                   .scalars_are_reciprocal = false};

@@ -2,6 +2,7 @@
 //
 // What `halfbyte check` and `halfbyte inspect` say (checkpoints.md 2.3, 3, 4, 8 and 9).
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 
 #include "opened_checkpoint.h"
 

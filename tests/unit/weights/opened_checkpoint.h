@@ -2,36 +2,18 @@
 #ifndef HALFBYTE_TESTS_UNIT_WEIGHTS_OPENED_CHECKPOINT_H_
 #define HALFBYTE_TESTS_UNIT_WEIGHTS_OPENED_CHECKPOINT_H_
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "support/tiny_checkpoint.h"
-#include "weights/checkpoint_weights.h"
+#include "support/opened_checkpoint.h"
 
 namespace halfbyte::test {
 
-/// Writes a checkpoint, opens it, keeps the notices.
-struct Opened {
-  TempDirectory dir;
-  std::vector<std::string> notices;
-  Result<std::unique_ptr<CheckpointWeights>> weights = Status(StatusCode::kInternal, "");
-  explicit Opened(const TinyCheckpoint& checkpoint) {
-    checkpoint.write(dir);
-    weights = CheckpointWeights::open(dir.string(), false,
-                                      std::make_shared<NoticeSink>([this](std::string_view line) {
-                                        notices.emplace_back(line);
-                                      }));
-  }
-  std::string error() const { return weights.ok() ? "" : weights.status().to_string(); }
-  CheckpointWeights& operator*() { return *weights.value(); }
-};
+using Opened = OpenedCheckpoint;
 
 /// A tensor of one repeated byte.
 inline TestTensor bytes_of(const std::string& name, DType dtype, std::vector<std::int64_t> shape) {

@@ -3,6 +3,7 @@
 // Experts of a layer in two 3-D tensors (checkpoints.md 5.3): each form is an index map, and gives
 // the bytes of the same experts stored one by one.
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 
 #include <cstring>
 
