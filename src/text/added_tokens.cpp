@@ -56,8 +56,9 @@ std::size_t leading_space_length(std::string_view text) {
 }  // namespace
 
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
-  std::stable_sort(tokens_.begin(), tokens_.end(), [](const auto& a, const auto& b) {
-    return a.content.size() > b.content.size();
+  // Longest first; of equal texts the lowest id.
+  std::sort(tokens_.begin(), tokens_.end(), [](const auto& a, const auto& b) {
+    return std::pair(b.content.size(), a.id) < std::pair(a.content.size(), b.id);
   });
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
     if (tokens_[i].content.empty()) continue;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "kernels/reference/router.h"
@@ -30,8 +31,10 @@ Routed route(const RouterSpec& spec, const std::vector<float>& logits) {
 std::vector<std::int32_t> best_8(const std::vector<float>& logits) {
   std::vector<std::int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-    return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)];
+  // Equal logits: the lowest expert first.
+  std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+    return std::pair(-logits[static_cast<std::size_t>(a)], a) <
+           std::pair(-logits[static_cast<std::size_t>(b)], b);
   });
   order.resize(8);
   return order;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Grouping of routes (nvfp4-moe 9.2): expected orders come from std::stable_sort by expert.
+// Grouping of routes (nvfp4-moe 9.2): expected orders come from sorting (expert, position).
 #include "moe/dispatch/grouping.h"
 
 #include <gtest/gtest.h>
@@ -10,6 +10,7 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace halfbyte {
@@ -73,7 +74,7 @@ TEST(Grouping, EqualsAStableSortForEveryShareAndCount) {
       for (std::size_t i = 0; i < ids.size(); ++i) {
         if (ids[i] >= first && ids[i] < first + experts) order.push_back(i);
       }
-      std::ranges::stable_sort(order, {}, [&](std::size_t i) { return ids[i]; });
+      std::ranges::sort(order, {}, [&](std::size_t i) { return std::pair(ids[i], i); });
       ASSERT_EQ(grouped.num_routes, static_cast<std::int64_t>(order.size()));
       for (std::size_t route = 0; route < order.size(); ++route) {
         EXPECT_EQ(grouped.route_row[route], static_cast<std::int32_t>(order[route] / 3));

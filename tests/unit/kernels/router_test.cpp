@@ -12,6 +12,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace halfbyte::reference {
@@ -99,8 +100,10 @@ void drop_groups_in_fp64(const RouterSpec& spec, Fp64Routing& routing) {
 std::vector<std::int32_t> best_in_fp64(const Fp64Routing& routing, std::size_t top_k) {
   std::vector<std::int32_t> order(routing.score.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-    return routing.score[static_cast<std::size_t>(a)] > routing.score[static_cast<std::size_t>(b)];
+  // Equal scores: the lowest expert first.
+  std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+    return std::pair(-routing.score[static_cast<std::size_t>(a)], a) <
+           std::pair(-routing.score[static_cast<std::size_t>(b)], b);
   });
   order.resize(top_k);
   return order;
