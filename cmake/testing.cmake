@@ -5,6 +5,8 @@ include(GoogleTest)
 # One GoogleTest program; each of its tests is a ctest test. Labels in use: slow, gpu, threads (what the
 # tsan preset builds and runs).
 add_custom_target(threads_tests)
+# Every test program, and what else the asan preset runs; not the command or the benchmarks.
+add_custom_target(all_tests)
 function(halfbyte_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS;LABELS")
   add_executable(${name} ${arg_SOURCES})
@@ -13,6 +15,7 @@ function(halfbyte_test name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE HALFBYTE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  add_dependencies(all_tests ${name})
   if("threads" IN_LIST arg_LABELS)
     add_dependencies(threads_tests ${name})
   endif()
