@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <random>
 #include <set>
 #include <string>
@@ -17,8 +18,10 @@
 #include "device/properties.h"
 #include "kernels/cuda/sm90/combine_rows.h"
 #include "kernels/cuda/sm90/group_rows.h"
+#include "kernels/cuda/sm90/grouped_gemm_bf16_nvfp4.h"
 #include "kernels/cuda/sm90/moe_decode_bf16_nvfp4.h"
 #include "kernels/cuda/sm90/prepare_weights.h"
+#include "kernels/cuda/sm90/token_tiles.h"
 #include "measure.h"
 
 namespace halfbyte::bench {
@@ -159,27 +162,60 @@ Result<Step> make_step(const Case& c, std::mt19937& random, const device::Stream
 /// Buffers of a layer, and its three launches.
 class Layer {
  public:
-  static Result<Layer> create(const Case& c, const device::Stream& stream);
+  static Result<Layer> create(const Case& c, std::int64_t max_routes, const device::Stream& stream);
   Status enqueue(const Weights& weights,
                  const Step& step,
                  int copy,
                  const sm90::MoeDecodeConfig& config,
                  const device::Stream& stream) const;
+  Status enqueue_prefill(const Weights& weights,
+                         const Step& step,
+                         int copy,
+                         int tile_tokens,
+                         const device::Properties& properties,
+                         const device::Stream& stream) const;
+  sm90::GroupedGemmShape gate_up(double rows_per_expert) const {
+    return {decode.gate_up(), sm90::GemmOutput::kActivated, DType::kBf16, rows_per_expert};
+  }
   Status group(const Step& step, const device::Stream& stream) const;
+  Status gather(int tile_tokens, const device::Stream& stream) const {
+    const sm90::GatherTokensArgs args = {x_.data(), route_row_.as<std::int32_t>(),
+                                         offset_.as<std::int64_t>(), count_.as<std::int32_t>(),
+                                         x_tiles_.data()};
+    return sm90::launch_gather_tokens(c_.num_local, c_.num_tokens * c_.top_k, c_.hidden_size,
+                                      tile_tokens, args, stream.handle());
+  }
+  /// Bytes of the token tiles of this step's routes, for the width that needs most.
+  std::size_t tile_bytes(std::int64_t cols) const {
+    std::int64_t most = 0;
+    for (const int tokens : sm90::list_tile_tokens()) {
+      const sm90::TokenTiles tiles = {tokens, cols};
+      most = std::max(most, tiles.max_tiles(max_routes_, c_.num_local) * tiles.tile_bytes());
+    }
+    return static_cast<std::size_t>(most);
+  }
+  Status gemm(bool second,
+              const Weights& weights,
+              int copy,
+              int tile_tokens,
+              const device::Properties& properties,
+              const device::Stream& stream) const;
   Status combine(const Step& step, const device::Stream& stream) const;
   sm90::MoeDecodeShape decode;
 
  private:
   Case c_;
+  std::int64_t max_routes_ = 0;  // of the steps; a plan would take num_tokens * top_k
   sm90::GroupRowsShape group_;
   sm90::CombineRowsShape combine_;
-  DeviceBuffer x_, y_, h_, rows_, weights_, offset_, count_, route_row_, slot_route_, workspace_,
-      counters_;
+  DeviceBuffer x_, x_tiles_, h_tiles_, y_, h_, rows_, weights_, offset_, count_, route_row_,
+      slot_route_, workspace_, counters_;
 };
 
-Result<Layer> Layer::create(const Case& c, const device::Stream& stream) {
+Result<Layer> Layer::create(const Case& c, std::int64_t max_routes, const device::Stream& stream) {
   Layer layer;
   layer.c_ = c;
+  layer.max_routes_ = max_routes;
   const auto slots = static_cast<std::size_t>(c.num_tokens * c.top_k);
   const auto hidden = static_cast<std::size_t>(c.hidden_size);
   const auto tokens = static_cast<std::size_t>(c.num_tokens);
@@ -193,6 +229,8 @@ Result<Layer> Layer::create(const Case& c, const device::Stream& stream) {
     return buffer.fill(std::byte{0}, stream);
   };
   HALFBYTE_RETURN_IF_ERROR(allocate(layer.x_, tokens * hidden * 2));
+  HALFBYTE_RETURN_IF_ERROR(allocate(layer.x_tiles_, layer.tile_bytes(c.hidden_size)));
+  HALFBYTE_RETURN_IF_ERROR(allocate(layer.h_tiles_, layer.tile_bytes(c.intermediate_size)));
   HALFBYTE_RETURN_IF_ERROR(allocate(layer.y_, tokens * hidden * 2));
   HALFBYTE_RETURN_IF_ERROR(
       allocate(layer.h_, slots * static_cast<std::size_t>(c.intermediate_size) * 2));
@@ -266,6 +304,40 @@ Status Layer::enqueue(const Weights& weights,
   return combine(step, stream);
 }
 
+Status Layer::gemm(bool second,
+                   const Weights& weights,
+                   int copy,
+                   int tile_tokens,
+                   const device::Properties& properties,
+                   const device::Stream& stream) const {
+  const auto index = static_cast<std::size_t>(copy) % weights.gate_up.size();
+  const auto* alpha = weights.alpha.as<float>();
+  const sm90::GroupedGemmShape shape =
+      second ? sm90::GroupedGemmShape{decode.down(), sm90::GemmOutput::kRows} : gate_up(0);
+  sm90::GroupedGemmArgs args;
+  args.tokens = second ? h_tiles_.data() : x_tiles_.data();
+  args.expert_offset = offset_.as<std::int64_t>();
+  args.expert_count = count_.as<std::int32_t>();
+  args.weights = (second ? weights.down[index] : weights.gate_up[index]).as<std::uint8_t>();
+  args.alpha[0] = second ? alpha + 2 * c_.num_local : alpha;
+  args.alpha[1] = alpha + c_.num_local;
+  args.output = second ? rows_.data() : h_tiles_.data();
+  return launch(shape, make_config(shape, tile_tokens, properties), args, stream.handle());
+}
+
+Status Layer::enqueue_prefill(const Weights& weights,
+                              const Step& step,
+                              int copy,
+                              int tile_tokens,
+                              const device::Properties& properties,
+                              const device::Stream& stream) const {
+  HALFBYTE_RETURN_IF_ERROR(group(step, stream));
+  HALFBYTE_RETURN_IF_ERROR(gather(tile_tokens, stream));
+  HALFBYTE_RETURN_IF_ERROR(gemm(false, weights, copy, tile_tokens, properties, stream));
+  HALFBYTE_RETURN_IF_ERROR(gemm(true, weights, copy, tile_tokens, properties, stream));
+  return combine(step, stream);
+}
+
 struct Work {
   double routes = 0, experts = 0;
 };
@@ -309,6 +381,48 @@ std::string tile_name(const sm90::MoeDecodeTile& tile) {
   return fmt::format("decode {}x{}", 32 * tile.row_groups, 8 * tile.token_blocks);
 }
 
+Status run_prefill(const Case& c,
+                   const Work& work,
+                   const Layer& layer,
+                   const Weights& weights,
+                   const std::vector<Step>& steps,
+                   double floor,
+                   const device::Properties& properties,
+                   const device::Stream& stream,
+                   std::FILE* json) {
+  const int num_steps = static_cast<int>(steps.size());
+  const int chosen =
+      select_config(layer.gate_up(work.routes / work.experts), properties).tile_tokens;
+  for (const int tokens : sm90::list_tile_tokens()) {
+    HALFBYTE_ASSIGN_OR_RETURN(const Timing t, time_graph(stream, num_steps, [&](int i) {
+                                return layer.enqueue_prefill(weights,
+                                                             steps[static_cast<std::size_t>(i)], i,
+                                                             tokens, properties, stream);
+                              }));
+    report(c, work, fmt::format("prefill 256x{}", tokens), t, floor, tokens == chosen, json);
+  }
+  const auto part = [&](const std::function<Status(int)>& enqueue) -> Result<double> {
+    HALFBYTE_ASSIGN_OR_RETURN(const Timing t, time_graph(stream, num_steps, enqueue));
+    return t.median_us;
+  };
+  HALFBYTE_RETURN_IF_ERROR(layer.group(steps[0], stream));
+  HALFBYTE_ASSIGN_OR_RETURN(const double gather,
+                            part([&](int) { return layer.gather(chosen, stream); }));
+  HALFBYTE_ASSIGN_OR_RETURN(const double first, part([&](int i) {
+                              return layer.gemm(false, weights, i, chosen, properties, stream);
+                            }));
+  HALFBYTE_ASSIGN_OR_RETURN(const double second, part([&](int i) {
+                              return layer.gemm(true, weights, i, chosen, properties, stream);
+                            }));
+  const double flops =
+      4 * static_cast<double>(steps[0].routes * c.hidden_size * c.intermediate_size);
+  fmt::print(
+      "{:10} T {:5} gather {:.2f} us, gemm1 {:.1f} us ({:.0f} TFLOP/s), gemm2 {:.1f} us "
+      "({:.0f})\n",
+      c.name, c.num_tokens, gather, first, flops / first / 1e6, second, flops / 2 / second / 1e6);
+  return {};
+}
+
 Status run_case(const Case& c,
                 const Weights& weights,
                 double bandwidth,
@@ -319,27 +433,32 @@ Status run_case(const Case& c,
   // Enough different routings that the touched weights exceed three L2 caches.
   const int num_steps = c.num_tokens <= 64 ? 24 : 4;
   std::vector<Step> steps;
+  std::int64_t max_routes = 0;
   Work work;
   for (int i = 0; i < num_steps; ++i) {
     HALFBYTE_ASSIGN_OR_RETURN(Step step, make_step(c, random, stream));
     work.routes += static_cast<double>(step.routes) / num_steps;
+    max_routes = std::max(max_routes, step.routes);
     work.experts += static_cast<double>(step.experts) / num_steps;
     steps.push_back(std::move(step));
   }
-  HALFBYTE_ASSIGN_OR_RETURN(Layer layer, Layer::create(c, stream));
+  HALFBYTE_ASSIGN_OR_RETURN(Layer layer, Layer::create(c, max_routes, stream));
   layer.decode.expected_rows = work.routes;
   layer.decode.expected_experts = work.experts;
   const sm90::MoeDecodeConfig chosen = select_config(layer.decode, properties);
   const double floor = floor_us(c, work, bandwidth);
   for (const sm90::MoeDecodeTile& tile : sm90::list_moe_decode_tiles()) {
     const sm90::MoeDecodeConfig config = make_config(layer.decode, tile, properties);
-    if (c.num_tokens > 1024 && !(config == chosen)) continue;
+    if (c.num_tokens > 256 && !(config == chosen && c.num_tokens <= 1024)) continue;
     HALFBYTE_ASSIGN_OR_RETURN(const Timing t, time_graph(stream, num_steps, [&](int i) {
                                 return layer.enqueue(weights, steps[static_cast<std::size_t>(i)], i,
                                                      config, stream);
                               }));
     report(c, work, tile_name(tile), t, floor, config == chosen, json);
   }
+  if (c.num_tokens >= 256)
+    HALFBYTE_RETURN_IF_ERROR(
+        run_prefill(c, work, layer, weights, steps, floor, properties, stream, json));
   HALFBYTE_ASSIGN_OR_RETURN(const Timing group, time_graph(stream, num_steps, [&](int i) {
                               return layer.group(steps[static_cast<std::size_t>(i)], stream);
                             }));

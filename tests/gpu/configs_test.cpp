@@ -3,9 +3,14 @@
 // Plans of the sm_90 kernels: plain C++, tested without a GPU.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "kernels/cuda/sm90/combine_rows.h"
 #include "kernels/cuda/sm90/group_rows.h"
+#include "kernels/cuda/sm90/grouped_gemm_bf16_nvfp4.h"
 #include "kernels/cuda/sm90/moe_decode_bf16_nvfp4.h"
+#include "kernels/cuda/sm90/token_tiles.h"
 
 namespace halfbyte::sm90 {
 namespace {
@@ -63,6 +68,57 @@ TEST(CombineRowsConfig, SaysWhatItCannotRun) {
   EXPECT_EQ(can_run(CombineRowsShape{1, 65, 256, 7168}).code(), StatusCode::kUnsupported);
   EXPECT_EQ(can_run(CombineRowsShape{1, 8, 256, 7160}).code(), StatusCode::kUnsupported);
   EXPECT_EQ(can_run(CombineRowsShape{1, 8, 256, 16, DType::kF16}).code(), StatusCode::kUnsupported);
+}
+
+TEST(GroupedGemmConfig, FitsSharedMemory) {
+  for (const int tokens : list_tile_tokens()) {
+    const GroupedGemmShape shape = {{{512, 2, 2048, 7168}}, GemmOutput::kActivated};
+    const GroupedGemmConfig config = make_config(shape, tokens, h200());
+    EXPECT_LE(config.shared_bytes, h200().shared_memory_bytes) << config.to_string();
+    EXPECT_GE(config.num_stages, 3);
+  }
+}
+
+// 128 rows an expert on average are up to 160 when the routing is random.
+TEST(GroupedGemmConfig, TakesAWidthThatFewExpertsExceed) {
+  GroupedGemmShape shape = {{{32, 2, 2048, 7168}}, GemmOutput::kActivated, DType::kBf16, 128};
+  EXPECT_GE(select_config(shape, h200()).tile_tokens, 144);
+  shape.rows_per_expert = 33;
+  EXPECT_EQ(select_config(shape, h200()).tile_tokens, 64);
+  shape.rows_per_expert = 4096;
+  EXPECT_GE(select_config(shape, h200()).tile_tokens, 128);
+}
+
+// One group a lane: columns 16q .. 16q + 15 are lane q's, in four steps.
+TEST(TokenPosition, IsAPermutationThatKeepsAGroupInALane) {
+  std::uint64_t seen = 0;
+  for (int k = 0; k < 64; ++k) {
+    const int position = token_position(k);
+    seen |= std::uint64_t{1} << position;
+    EXPECT_EQ(position % 8 / 2, k / 16);
+    EXPECT_EQ(position / 16, k % 16 / 4);
+  }
+  EXPECT_EQ(seen, ~std::uint64_t{0});
+}
+
+// Every element of a tile has a place of its own, and a tile is full.
+TEST(TokenTiles, PlaceEveryElementOnce) {
+  const TokenTiles tiles = {32, 192};
+  std::vector<int> hits(static_cast<std::size_t>(2 * tiles.tile_bytes() / 2), 0);
+  for (std::int64_t tile = 0; tile < 2; ++tile) {
+    for (int token = 0; token < 32; ++token) {
+      for (std::int64_t col = 0; col < 192; ++col)
+        ++hits[static_cast<std::size_t>(tiles.offset(tile, token, col) / 2)];
+    }
+  }
+  EXPECT_EQ(std::count(hits.begin(), hits.end(), 1), static_cast<std::ptrdiff_t>(hits.size()));
+}
+
+// nvfp4-moe 9.2: no distribution of n routes over L experts needs more tiles.
+TEST(TokenTiles, BoundCoversTheWorstDistribution) {
+  const TokenTiles tiles = {128, 64};
+  EXPECT_EQ(tiles.max_tiles(5, 32), 5);
+  EXPECT_GE(tiles.max_tiles(131072, 32), (131072 + 127 * 32) / 128);
 }
 
 }  // namespace

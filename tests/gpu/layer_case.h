@@ -21,7 +21,7 @@ struct LayerCase {
   int num_experts = 0;  // local
   std::int64_t hidden_size = 0;
   std::int64_t intermediate_size = 0;
-  ActivationSpec activation;
+  ActivationSpec activation = {};
   std::int64_t num_tokens = 0;
   int top_k = 1;
   Spread spread = Spread::kRandom;

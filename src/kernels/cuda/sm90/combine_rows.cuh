@@ -17,12 +17,13 @@ namespace halfbyte::sm90::combine_rows {
 inline constexpr int kMaxSlots = 64;
 inline constexpr int kNumGroups = 16;
 inline constexpr int kNumLevels = 4;
-inline constexpr int kPrefetch = 8;
+inline constexpr int kPrefetch = 4;
 
 struct Params {
   CombineRowsArgs args;
-  std::int64_t num_experts;
   std::int64_t hidden_size;
+  int num_experts;
+  int columns_per_block;
   int top_k;
   DType row_dtype;
   DType y_dtype;
@@ -43,11 +44,11 @@ struct SharedStorage {
 };
 
 /// The expert's part when all experts are split over 16, the first ones holding one more.
-__device__ __forceinline__ int group_of(std::int64_t expert, std::int64_t num_experts) {
-  const std::int64_t base = num_experts / kNumGroups;
-  const std::int64_t larger = num_experts % kNumGroups;
-  if (expert < larger * (base + 1)) return static_cast<int>(expert / (base + 1));
-  return static_cast<int>(larger + (expert - larger * (base + 1)) / base);
+__device__ __forceinline__ int group_of(int expert, int num_experts) {
+  const int base = num_experts / kNumGroups;
+  const int larger = num_experts % kNumGroups;
+  if (expert < larger * (base + 1)) return expert / (base + 1);
+  return larger + (expert - larger * (base + 1)) / base;
 }
 
 /// Position of slot i among the present ones in (group, slot) order.
@@ -64,15 +65,16 @@ __device__ void build_program(const Params& p, std::int64_t token, bool valid, S
   const int slot = static_cast<int>(threadIdx.x);
   const std::int64_t index = token * p.top_k + slot;
   const int route = slot < p.top_k && valid ? p.args.slot_route[index] : -1;
-  if (slot < p.top_k)
-    s.group[slot] = route < 0 ? -1 : group_of(p.args.topk_idx[index], p.num_experts);
+  const int expert = slot < p.top_k ? p.args.topk_idx[index] : 0;
+  const float weight = slot < p.top_k ? p.args.topk_weights[index] : 0.0F;
+  if (slot < p.top_k) s.group[slot] = route < 0 ? -1 : group_of(expert, p.num_experts);
   if (slot == 0) s.num_steps = 0;
   __syncthreads();
   __shared__ int sorted_group[kMaxSlots];
   if (route >= 0) {
     const int rank = rank_of(s, p.top_k, slot);
     s.step[rank].route = route;
-    s.step[rank].weight = p.args.topk_weights[index];
+    s.step[rank].weight = weight;
     sorted_group[rank] = s.group[slot];
     atomicAdd(&s.num_steps, 1);
   }
@@ -161,16 +163,8 @@ __device__ __forceinline__ void store(const Params& p, std::int64_t offset, floa
   }
 }
 
-/// Grid: (tokens, column blocks); a thread sums four columns.
-__global__ void __launch_bounds__(256) combine_kernel(const Params p) {
-  __shared__ SharedStorage s;
-  ptx::launch_next_kernel();
-  ptx::wait_for_previous_kernel();
-  const std::int64_t token = blockIdx.x;
-  const bool valid = p.args.num_valid_tokens == nullptr || token < *p.args.num_valid_tokens;
-  build_program(p, token, valid, s);
-  const std::int64_t col = (static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * 4;
-  if (col >= p.hidden_size) return;
+__device__ __forceinline__ void combine_columns(
+    const Params& p, const SharedStorage& s, std::int64_t token, bool valid, std::int64_t col) {
   const std::int64_t offset = token * p.hidden_size + col;
   float4 sum = sum_steps(p, s, col);
   if (p.args.shared_rows != nullptr && valid) {
@@ -178,6 +172,47 @@ __global__ void __launch_bounds__(256) combine_kernel(const Params p) {
     sum = s.num_steps > 0 ? add(sum, shared) : shared;
   }
   store(p, offset, sum);
+}
+
+/// Tokens with one row here, most of them when experts are spread over ranks: several columns'
+/// loads in flight make up for the missing rows.
+__device__ void combine_single(const Params& p,
+                               const SharedStorage& s,
+                               std::int64_t token,
+                               std::int64_t begin,
+                               std::int64_t end) {
+  constexpr int kUnroll = 4;
+  const std::int64_t stride = blockDim.x * 4;
+  const std::int64_t from = s.step[0].route * p.hidden_size;
+  for (std::int64_t col = begin + threadIdx.x * 4; col < end; col += kUnroll * stride) {
+    float4 row[kUnroll];
+#pragma unroll
+    for (int i = 0; i < kUnroll; ++i)
+      row[i] = col + i * stride < end ? load_row(p, from + col + i * stride) : float4{};
+#pragma unroll
+    for (int i = 0; i < kUnroll; ++i) {
+      if (col + i * stride < end)
+        store(p, token * p.hidden_size + col + i * stride, scale(s.step[0].weight, row[i]));
+    }
+  }
+}
+
+/// Grid: (tokens, column blocks); a thread sums four columns at a time.
+__global__ void __launch_bounds__(256, 5) combine_kernel(const Params p) {
+  __shared__ SharedStorage s;
+  ptx::launch_next_kernel();
+  ptx::wait_for_previous_kernel();
+  const std::int64_t token = blockIdx.x;
+  const bool valid = p.args.num_valid_tokens == nullptr || token < *p.args.num_valid_tokens;
+  build_program(p, token, valid, s);
+  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * p.columns_per_block;
+  const std::int64_t end = min(begin + p.columns_per_block, p.hidden_size);
+  if (s.num_steps == 1 && p.args.shared_rows == nullptr) {
+    combine_single(p, s, token, begin, end);
+    return;
+  }
+  for (std::int64_t col = begin + threadIdx.x * 4; col < end; col += blockDim.x * 4)
+    combine_columns(p, s, token, valid, col);
 }
 
 }  // namespace halfbyte::sm90::combine_rows

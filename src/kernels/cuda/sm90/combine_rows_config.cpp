@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include "base/checked.h"
 #include "kernels/cuda/sm90/combine_rows.h"
 
 namespace halfbyte::sm90 {
@@ -32,9 +33,15 @@ Status can_run(const CombineRowsShape& shape) {
   return {};
 }
 
-// Few tokens: narrow blocks, so that more SMs take part in a sum that is latency only.
+// Blocks as narrow as it takes to give every multiprocessor several, and no narrower: each one
+// works out the order of its token's sum again.
 CombineRowsConfig select_config(const CombineRowsShape& shape) {
-  return {.columns_per_block = shape.num_tokens <= 16 ? 256 : 1024};
+  constexpr std::int64_t kEnoughBlocks = 2048;
+  std::int64_t columns = 256;
+  while (columns < shape.hidden_size &&
+         shape.num_tokens * ceil_div(shape.hidden_size, columns) > kEnoughBlocks)
+    columns *= 2;
+  return {.columns_per_block = static_cast<int>(columns)};
 }
 
 }  // namespace halfbyte::sm90

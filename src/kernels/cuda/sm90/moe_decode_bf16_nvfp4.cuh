@@ -11,6 +11,7 @@
 #include <cuda_bf16.h>
 
 #include "kernels/cuda/common/activation.cuh"
+#include "kernels/cuda/common/expert_tiles.cuh"
 #include "kernels/cuda/common/nvfp4_decode.cuh"
 #include "kernels/cuda/ptx/mbarrier.cuh"
 #include "kernels/cuda/ptx/memory.cuh"
@@ -52,9 +53,7 @@ struct Work {
 struct SharedStorage {
   std::uint32_t weights, tokens, full, empty, queue_full, queue_empty;
   float* reduce;
-  std::int32_t* tile_start;  // [experts + 1]: token tiles before an expert
-  std::int32_t* offset;      // [experts]
-  std::int32_t* count;       // [experts]
+  cuda::ExpertTiles tiles;
   Work* queue;
 };
 
@@ -101,9 +100,8 @@ struct Kernel {
     s.reduce = reinterpret_cast<float*>(reduce);
     s.full = ptx::shared_address(barriers);
     s.empty = s.full + 8 * kNumStages;
-    s.tile_start = reinterpret_cast<std::int32_t*>(barriers + 16 * kNumStages);
-    s.offset = s.tile_start + p.num_experts + 1;
-    s.count = s.offset + p.num_experts;
+    s.tiles = cuda::place_expert_tiles(reinterpret_cast<std::int32_t*>(barriers + 16 * kNumStages),
+                                       p.num_experts);
     s.queue_full = ptx::shared_address(queue_barriers);
     s.queue_empty = s.queue_full + 8 * kQueueDepth;
     s.queue = queue;
@@ -122,51 +120,13 @@ struct Kernel {
     ptx::fence_barrier_init();
   }
 
-  /// Token tiles before each expert. Two experts a lane, 64 a warp, 640 a block.
-  static __device__ __forceinline__ void build_schedule(const Params& p, const SharedStorage& s) {
-    __shared__ int warp_sum[kNumThreads / 32];
-    const int thread = static_cast<int>(threadIdx.x);
-    int tiles[2] = {};
-    for (int i = 0; i < 2; ++i) {
-      const int expert = 2 * thread + i;
-      if (expert >= p.num_experts) continue;
-      const int count = p.args.expert_count[expert];
-      s.count[expert] = count;
-      s.offset[expert] = static_cast<int>(p.args.expert_offset[expert]);
-      tiles[i] = (count + kTokens - 1) / kTokens;
-    }
-    int sum = tiles[0] + tiles[1];
-    for (int d = 1; d < 32; d *= 2) {
-      const int other = __shfl_up_sync(~0U, sum, static_cast<unsigned>(d));
-      if (thread % 32 >= d) sum += other;
-    }
-    if (thread % 32 == 31) warp_sum[thread / 32] = sum;
-    __syncthreads();
-    for (int w = 0; w < thread / 32; ++w)
-      sum += warp_sum[w];
-    // Expert e's end is e + 1's start.
-    if (2 * thread < p.num_experts) s.tile_start[2 * thread + 1] = sum - tiles[1];
-    if (2 * thread + 1 < p.num_experts) s.tile_start[2 * thread + 2] = sum;
-    if (thread == 0) s.tile_start[0] = 0;
-    __syncthreads();
-  }
-
-  /// The expert whose tiles contain tile `index` of the queue of one GEMM.
   static __device__ __forceinline__ Work find_work(const Params& p,
                                                    const SharedStorage& s,
                                                    int gemm,
                                                    int index) {
-    const int row_tiles = p.gemm[gemm].row_tiles;
-    const int token_tile = index / row_tiles;
-    int low = 0;
-    for (int high = p.num_experts; high - low > 1;) {
-      const int middle = (low + high) / 2;
-      (s.tile_start[middle] <= token_tile ? low : high) = middle;
-    }
-    // Tiles that share weights are neighbours, so that the second finds them in L2.
-    const int in_expert = index - s.tile_start[low] * row_tiles;
-    const int token_tiles = s.tile_start[low + 1] - s.tile_start[low];
-    return {gemm, low, in_expert / token_tiles, in_expert % token_tiles};
+    const cuda::TileIndex tile =
+        cuda::find_tile(s.tiles, p.num_experts, p.gemm[gemm].row_tiles, index);
+    return {gemm, tile.expert, tile.row_tile, tile.token_tile};
   }
 
   static __device__ __forceinline__ void push(const SharedStorage& s,
@@ -211,7 +171,7 @@ struct Kernel {
 
   /// One thread: takes tickets, tells the other warps, and streams the weights.
   static __device__ void stream_weights(const Params& p, const SharedStorage& s) {
-    const int token_tiles = s.tile_start[p.num_experts];
+    const int token_tiles = s.tiles.tile_start[p.num_experts];
     const int num_first = token_tiles * p.gemm[0].row_tiles;
     const int num_tiles = num_first + token_tiles * p.gemm[1].row_tiles;
     std::int32_t* next = p.args.counters + p.num_experts;
@@ -231,17 +191,18 @@ struct Kernel {
   }
 
   static __device__ __forceinline__ int tile_tokens(const SharedStorage& s, const Work& work) {
-    return min(kTokens, s.count[work.expert] - work.token_tile * kTokens);
+    return min(kTokens, s.tiles.count[work.expert] - work.token_tile * kTokens);
   }
   static __device__ __forceinline__ int first_route(const SharedStorage& s, const Work& work) {
-    return s.offset[work.expert] + work.token_tile * kTokens;
+    return s.tiles.offset[work.expert] + work.token_tile * kTokens;
   }
 
   static __device__ __forceinline__ void wait_for_h(const Params& p,
                                                     const SharedStorage& s,
                                                     int expert) {
     if (threadIdx.x % 32 == 0) {
-      const int wanted = p.h_arrivals * (s.tile_start[expert + 1] - s.tile_start[expert]);
+      const int wanted =
+          p.h_arrivals * (s.tiles.tile_start[expert + 1] - s.tiles.tile_start[expert]);
       while (ptx::load_acquire(p.args.counters + expert) < wanted) {
       }
     }
@@ -515,7 +476,8 @@ struct Kernel {
     ptx::launch_next_kernel();
     if (threadIdx.x == 0) init_barriers(s);
     ptx::wait_for_previous_kernel();
-    build_schedule(p, s);
+    cuda::build_expert_tiles<kNumThreads>(s.tiles, p.num_experts, p.args.expert_offset,
+                                          p.args.expert_count, kTokens);
     const int warp = static_cast<int>(threadIdx.x) / 32;
     if (warp == kProducerWarp) {
       if (threadIdx.x % 32 == 0) stream_weights(p, s);

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The tiles of a grouped GEMM from the experts' counts, worked out by every CTA for itself.
+#ifndef HALFBYTE_KERNELS_CUDA_COMMON_EXPERT_TILES_CUH_
+#define HALFBYTE_KERNELS_CUDA_COMMON_EXPERT_TILES_CUH_
+
+#include <cstdint>
+
+namespace halfbyte::cuda {
+
+/// In shared memory.
+struct ExpertTiles {
+  std::int32_t* tile_start;  // [experts + 1]: token tiles before an expert
+  std::int32_t* offset;      // [experts]: first route
+  std::int32_t* count;       // [experts]: routes
+  static __host__ __device__ constexpr int words(int num_experts) { return 3 * num_experts + 1; }
+};
+
+struct TileIndex {
+  int expert, row_tile, token_tile;
+};
+
+__device__ __forceinline__ ExpertTiles place_expert_tiles(std::int32_t* memory, int num_experts) {
+  return {memory, memory + num_experts + 1, memory + 2 * num_experts + 1};
+}
+
+/// Called by all kThreads threads; two experts each.
+template <int kThreads>
+__device__ void build_expert_tiles(const ExpertTiles& tiles,
+                                   int num_experts,
+                                   const std::int64_t* expert_offset,
+                                   const std::int32_t* expert_count,
+                                   int tokens_per_tile) {
+  __shared__ int warp_sum[kThreads / 32];
+  const int thread = static_cast<int>(threadIdx.x);
+  int count[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    const int expert = 2 * thread + i;
+    if (expert >= num_experts) continue;
+    const int routes = expert_count[expert];
+    tiles.count[expert] = routes;
+    tiles.offset[expert] = static_cast<int>(expert_offset[expert]);
+    count[i] = (routes + tokens_per_tile - 1) / tokens_per_tile;
+  }
+  int sum = count[0] + count[1];
+  for (int d = 1; d < 32; d *= 2) {
+    const int other = __shfl_up_sync(~0U, sum, static_cast<unsigned>(d));
+    if (thread % 32 >= d) sum += other;
+  }
+  if (thread % 32 == 31) warp_sum[thread / 32] = sum;
+  __syncthreads();
+  for (int w = 0; w < thread / 32; ++w)
+    sum += warp_sum[w];
+  // Expert e's end is e + 1's start.
+  if (2 * thread < num_experts) tiles.tile_start[2 * thread + 1] = sum - count[1];
+  if (2 * thread + 1 < num_experts) tiles.tile_start[2 * thread + 2] = sum;
+  if (thread == 0) tiles.tile_start[0] = 0;
+  __syncthreads();
+}
+
+/// Tile `index` of the list: expert by expert, then row tile by row tile, so that tiles which share
+/// weights are neighbours and the second finds them in L2.
+__device__ __forceinline__ TileIndex find_tile(const ExpertTiles& tiles,
+                                               int num_experts,
+                                               int row_tiles,
+                                               int index) {
+  const int token_tile = index / row_tiles;
+  int low = 0;
+  for (int high = num_experts; high - low > 1;) {
+    const int middle = (low + high) / 2;
+    (tiles.tile_start[middle] <= token_tile ? low : high) = middle;
+  }
+  const int in_expert = index - tiles.tile_start[low] * row_tiles;
+  const int token_tiles = tiles.tile_start[low + 1] - tiles.tile_start[low];
+  return {low, in_expert / token_tiles, in_expert % token_tiles};
+}
+
+}  // namespace halfbyte::cuda
+
+#endif  // HALFBYTE_KERNELS_CUDA_COMMON_EXPERT_TILES_CUH_

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One GEMM of all experts for many rows per expert: bf16 tokens, NVFP4 weights in
+// formats/sm90_layout.h, mode w4a16. Correct for every distribution of rows. Host only: no CUDA
+// header.
+#ifndef HALFBYTE_KERNELS_CUDA_SM90_GROUPED_GEMM_BF16_NVFP4_H_
+#define HALFBYTE_KERNELS_CUDA_SM90_GROUPED_GEMM_BF16_NVFP4_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "device/properties.h"
+#include "formats/sm90_layout.h"
+#include "halfbyte/dtype.h"
+#include "halfbyte/moe.h"
+#include "kernels/cuda/sm90/token_tiles.h"
+
+struct CUstream_st;
+
+namespace halfbyte::sm90 {
+
+enum class GemmOutput : std::int32_t {
+  kActivated = 0,  // gate_up: the activation of the sums, as token tiles of the next product
+  kRows = 1,       // down: the sums, in order
+};
+
+struct GroupedGemmShape {
+  WeightLayout weights;
+  GemmOutput output = GemmOutput::kRows;
+  DType row_dtype = DType::kBf16;  // of kRows: kBf16 or kF32
+  double rows_per_expert = 0;      // expected in the planned step, of experts with any
+
+  /// Columns of the output: of h padded to 64, or of the rows.
+  std::int64_t output_cols() const {
+    return output == GemmOutput::kActivated ? (weights.shape.half_rows + 63) / 64 * 64
+                                            : weights.shape.half_rows;
+  }
+};
+
+struct GroupedGemmConfig {
+  int tile_tokens = 0;  // beside 256 weight rows
+  int num_stages = 0;   // of 128 columns
+  int shared_bytes = 0;
+  int num_ctas = 0;  // persistent grid
+  bool operator==(const GroupedGemmConfig&) const = default;
+  std::string to_string() const;
+};
+
+/// Device pointers, 16-byte aligned. Routes of expert e are rows expert_offset[e] and following.
+struct GroupedGemmArgs {
+  const void* tokens = nullptr;  // TokenTiles of tile_tokens and weights.padded_cols()
+  const std::int64_t* expert_offset = nullptr;  // [num_experts + 1]
+  const std::int32_t* expert_count = nullptr;   // [num_experts]
+  const std::uint8_t* weights = nullptr;        // weights.bytes()
+  const float* alpha[2] = {};                   // [num_experts] of each half
+  ActivationSpec activation;                    // kActivated
+  void* output =
+      nullptr;  // kActivated: TokenTiles of output_cols(); kRows: [routes, output_cols()]
+};
+
+/// Widths that are compiled; each can be forced.
+std::span<const int> list_tile_tokens();
+Status can_run(const GroupedGemmShape& shape, const device::Properties& limits);
+GroupedGemmConfig make_config(const GroupedGemmShape& shape,
+                              int tile_tokens,
+                              const device::Properties& limits);
+/// Pure and deterministic. Requires can_run(...).ok().
+GroupedGemmConfig select_config(const GroupedGemmShape& shape, const device::Properties& limits);
+/// Enqueues and returns. Reads the counts on the device; rows past them are not touched.
+Status launch(const GroupedGemmShape& shape,
+              const GroupedGemmConfig& config,
+              const GroupedGemmArgs& args,
+              CUstream_st* stream);
+
+/// Stages of 128 columns that fit beside the tables of 512 experts.
+HALFBYTE_HOST_DEVICE constexpr int gemm_weight_stage_bytes() {
+  return 8 * 2 * kCellBytes;
+}
+HALFBYTE_HOST_DEVICE constexpr int gemm_token_stage_bytes(int tile_tokens) {
+  return tile_tokens * 256;
+}
+HALFBYTE_HOST_DEVICE constexpr int gemm_num_stages(int tile_tokens) {
+  constexpr int kBudget = 227 * 1024 - 1024 - (3 * 512 + 1) * 4 - 1024;
+  const int fit = kBudget / (gemm_weight_stage_bytes() + gemm_token_stage_bytes(tile_tokens));
+  return fit < 6 ? fit : 6;
+}
+
+}  // namespace halfbyte::sm90
+
+#endif  // HALFBYTE_KERNELS_CUDA_SM90_GROUPED_GEMM_BF16_NVFP4_H_

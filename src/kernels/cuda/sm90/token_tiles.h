@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The B operand of grouped_gemm_bf16_nvfp4 as the images of its shared-memory tiles, so that a
+// tile's columns are one bulk copy. Host only: no CUDA header.
+#ifndef HALFBYTE_KERNELS_CUDA_SM90_TOKEN_TILES_H_
+#define HALFBYTE_KERNELS_CUDA_SM90_TOKEN_TILES_H_
+
+#include <cstdint>
+
+#include "formats/host_device.h"
+#include "halfbyte/status.h"
+
+struct CUstream_st;
+
+namespace halfbyte::sm90 {
+
+/// Position of column k inside its block of 64. Lane q of a fragment holds columns 16q .. 16q + 15
+/// (formats/sm90_layout.h); the tensor core wants them at 2q, 2q + 1, 2q + 8, 2q + 9 of each step.
+HALFBYTE_HOST_DEVICE constexpr int token_position(int k) {
+  return k % 16 / 4 * 16 + k % 4 / 2 * 8 + k / 16 * 2 + k % 2;
+}
+
+/// Tiles of `tile_tokens` tokens, expert by expert, the last one of an expert partly filled. A tile
+/// is [cols / 64][tile_tokens][64] bf16; the 16-byte chunks of its rows are swizzled.
+struct TokenTiles {
+  int tile_tokens = 0;
+  std::int64_t cols = 0;  // a multiple of 64
+
+  /// Tiles of any distribution of `max_routes` routes over `num_experts` experts, at most.
+  HALFBYTE_HOST_DEVICE constexpr std::int64_t max_tiles(std::int64_t max_routes,
+                                                        std::int64_t num_experts) const {
+    return max_routes < num_experts ? max_routes : max_routes / tile_tokens + num_experts;
+  }
+  HALFBYTE_HOST_DEVICE constexpr std::int64_t tile_bytes() const { return tile_tokens * cols * 2; }
+  /// Byte of the 16-byte chunk that holds position 8 * chunk of block `block`, token `token`.
+  HALFBYTE_HOST_DEVICE constexpr std::int64_t chunk_offset(std::int64_t tile,
+                                                           std::int64_t block,
+                                                           int token,
+                                                           int chunk) const {
+    return tile * tile_bytes() + (block * tile_tokens + token) * 128 + ((chunk ^ (token & 7)) << 4);
+  }
+  /// Byte of column `col`.
+  HALFBYTE_HOST_DEVICE constexpr std::int64_t offset(std::int64_t tile,
+                                                     int token,
+                                                     std::int64_t col) const {
+    const int position = token_position(static_cast<int>(col % 64));
+    return chunk_offset(tile, col / 64, token, position / 8) + position % 8 * 2;
+  }
+};
+
+struct GatherTokensArgs {
+  const void* x = nullptr;                      // bf16 [tokens, hidden_size]
+  const std::int32_t* route_row = nullptr;      // [routes]: row of x; null: row r of route r
+  const std::int64_t* expert_offset = nullptr;  // [num_experts + 1]
+  const std::int32_t* expert_count = nullptr;   // [num_experts]
+  void* dst = nullptr;                          // TokenTiles of hidden_size rounded up to 64
+};
+
+/// Enqueues and returns. Rows past an expert's last token are not written; padding columns are
+/// zero.
+Status launch_gather_tokens(int num_experts,
+                            std::int64_t max_routes,
+                            std::int64_t hidden_size,
+                            int tile_tokens,
+                            const GatherTokensArgs& args,
+                            CUstream_st* stream);
+
+}  // namespace halfbyte::sm90
+
+#endif  // HALFBYTE_KERNELS_CUDA_SM90_TOKEN_TILES_H_
