@@ -95,7 +95,7 @@ Result<EngineParts> load_engine_parts(const EngineOptions& options) {
   HALFBYTE_ASSIGN_OR_RETURN(const MoeSpec spec, read_moe_spec(*weights, model_options));
   HALFBYTE_ASSIGN_OR_RETURN(MoeOptions moe, resolve_options(spec, model_options.moe, *notices));
   HALFBYTE_ASSIGN_OR_RETURN(const TokenBudget budget,
-                            make_token_budget(budget_options({}, options, moe), *notices));
+                            make_token_budget(budget_options({}, options, moe)));
   moe.capacity_tokens = budget.max_forward_tokens;
   model_options.moe = moe;
 

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string>
 
 #include "base/checked.h"
 #include "engine/block_manager.h"
@@ -46,9 +45,7 @@ TokenBudgetOptions budget_options(TokenBudgetOptions given,
   given.max_prefill_tokens = options.max_prefill_tokens;
   given.chunked_prefill_size = options.chunked_prefill_size;
   given.max_running_requests = options.max_running_requests;
-  if (options.max_dispatch_tokens_per_rank != 0) {
-    given.max_dispatch_tokens_per_rank = std::to_string(options.max_dispatch_tokens_per_rank);
-  }
+  given.max_dispatch_tokens_per_rank = options.max_dispatch_tokens_per_rank;
   given.a2a_backend = moe.a2a_backend;
   given.ep_size = std::max(moe.ep_size, 1);
   given.dp_size = std::max(moe.dp_size, 1);

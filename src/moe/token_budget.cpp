@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <optional>
 #include <string_view>
 
 #include "base/checked.h"
@@ -19,7 +17,6 @@ constexpr std::int64_t kDispatchRowTile = 128;         // row tile, and height o
 constexpr std::int64_t kDefaultDispatchTokens = 4096;  // a usual prefill step in one dispatch
 
 constexpr std::string_view kDispatchOption = "--moe-max-dispatch-tokens-per-rank";
-constexpr std::string_view kDispatchVariable = "HALFBYTE_MAX_DISPATCH_TOKENS_PER_RANK";
 
 Status check_range(std::string_view option,
                    std::int64_t value,
@@ -41,40 +38,13 @@ Status check_options(const TokenBudgetOptions& options) {
       check_range("--max-running-requests", options.max_running_requests, 0, kMaxTokens));
   HALFBYTE_RETURN_IF_ERROR(check_range("--speculative-num-draft-tokens",
                                        options.speculative_num_draft_tokens, 0, kMaxTokens));
+  HALFBYTE_RETURN_IF_ERROR(
+      check_range(kDispatchOption, options.max_dispatch_tokens_per_rank, 0, kMaxTokens));
   HALFBYTE_RETURN_IF_ERROR(check_range("--ep-size", options.ep_size, 1, kMaxRanks));
   HALFBYTE_RETURN_IF_ERROR(check_range("--dp-size", options.dp_size, 1, kMaxRanks));
   if (options.a2a_backend == "none" || options.a2a_backend == "all_to_all") return {};
   return {StatusCode::kInvalidArgument,
           fmt::format("--moe-a2a-backend is \"{}\", want none or all_to_all", options.a2a_backend)};
-}
-
-// A count as somebody wrote it; nothing when it is empty or 0, which both mean unset.
-Result<std::optional<std::int64_t>> parse_count(std::string_view name, std::string_view text) {
-  if (text.empty()) return std::optional<std::int64_t>();
-  std::int64_t value = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0 || value > kMaxTokens) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{} is \"{}\", want a whole number from 0 (unset) to {}", name, text,
-                              kMaxTokens));
-  }
-  return value == 0 ? std::optional<std::int64_t>() : std::optional<std::int64_t>(value);
-}
-
-// D as given: the option, else its environment twin.
-Result<std::optional<std::int64_t>> given_dispatch_tokens(const TokenBudgetOptions& options,
-                                                          NoticeSink& notices) {
-  HALFBYTE_ASSIGN_OR_RETURN(const auto option,
-                            parse_count(kDispatchOption, options.max_dispatch_tokens_per_rank));
-  HALFBYTE_ASSIGN_OR_RETURN(
-      const auto variable,
-      parse_count(kDispatchVariable, options.env_max_dispatch_tokens_per_rank));
-  if (option && variable) {
-    notices.notice("option over environment: dispatch tokens",
-                   fmt::format("{} = {} is used; {} = {} is not", kDispatchOption, *option,
-                               kDispatchVariable, *variable));
-  }
-  return option ? option : variable;
 }
 
 Result<std::int64_t> decode_tokens(const TokenBudgetOptions& options, std::int64_t per_request) {
@@ -132,7 +102,7 @@ Status validate_dispatch_tokens(const TokenBudgetOptions& options, const TokenBu
 
 }  // namespace
 
-Result<TokenBudget> make_token_budget(const TokenBudgetOptions& options, NoticeSink& notices) {
+Result<TokenBudget> make_token_budget(const TokenBudgetOptions& options) {
   HALFBYTE_RETURN_IF_ERROR(check_options(options));
   TokenBudget budget;
   const bool speculative =
@@ -147,8 +117,9 @@ Result<TokenBudget> make_token_budget(const TokenBudgetOptions& options, NoticeS
                             decode_tokens(options, budget.tokens_per_decode_request));
   budget.max_tokens_per_rank = std::max(prefill, budget.max_decode_tokens_per_rank);
 
-  HALFBYTE_ASSIGN_OR_RETURN(const auto given, given_dispatch_tokens(options, notices));
-  budget.max_dispatch_tokens_per_rank = given ? *given : default_dispatch_tokens(options, budget);
+  budget.max_dispatch_tokens_per_rank = options.max_dispatch_tokens_per_rank != 0
+                                            ? options.max_dispatch_tokens_per_rank
+                                            : default_dispatch_tokens(options, budget);
 
   const bool all_to_all = options.a2a_backend == "all_to_all";
   if (!all_to_all) {

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <string>
 
-#include "base/log.h"
 #include "halfbyte/result.h"
 
 namespace halfbyte {
@@ -26,9 +25,7 @@ struct TokenBudgetOptions {
   std::string speculative_algorithm;  // empty: none
   std::int64_t speculative_num_draft_tokens = 0;
   DisaggregationMode disaggregation = DisaggregationMode::kNull;
-  std::string max_dispatch_tokens_per_rank;      // --moe-max-dispatch-tokens-per-rank as written;
-                                                 // empty: not given
-  std::string env_max_dispatch_tokens_per_rank;  // its environment twin, read by the tool
+  std::int64_t max_dispatch_tokens_per_rank = 0;  // --moe-max-dispatch-tokens-per-rank; 0: decide
   std::string a2a_backend = "none";
   int ep_size = 1;
   int dp_size = 1;
@@ -45,7 +42,7 @@ struct TokenBudget {
 
 /// nvfp4-moe section 10, V1 and V2 included: kInvalidArgument with the remedy before anything is
 /// loaded.
-Result<TokenBudget> make_token_budget(const TokenBudgetOptions& options, NoticeSink& notices);
+Result<TokenBudget> make_token_budget(const TokenBudgetOptions& options);
 
 }  // namespace halfbyte
 

@@ -181,8 +181,8 @@ void run_plan(const std::string& directory, const PlanOptions& options) {
   const MoeSpec spec = moe_spec_of(config, declared_expert_format(config.quant), model);
   MoeOptions moe =
       value_or_exit(resolve_options(spec, options.engine.moe, notices, limits.compute_capability));
-  const TokenBudget budget = value_or_exit(
-      make_token_budget(budget_options(options.budget, options.engine, moe), notices));
+  const TokenBudget budget =
+      value_or_exit(make_token_budget(budget_options(options.budget, options.engine, moe)));
   moe.capacity_tokens = moe.a2a_backend == "all_to_all" ? budget.max_dispatch_tokens_per_rank
                                                         : budget.max_tokens_per_rank;
   name_profile_backend(limits, moe);
