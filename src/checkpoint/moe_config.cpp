@@ -8,44 +8,64 @@ namespace {
 
 using nlohmann::json;
 
+/// The parameters of a clamped SwiGLU, as configs spell them.
+struct SwigluParameters {
+  std::optional<double> alpha, beta, limit;
+  bool any() const { return alpha || beta || limit; }
+};
+
+SwigluParameters read_swiglu_parameters(ConfigReader& reader) {
+  SwigluParameters parameters;
+  reader.optional({"swiglu_alpha", "alpha"}, parameters.alpha);
+  reader.optional({"swiglu_beta", "beta"}, parameters.beta);
+  reader.optional({"swiglu_limit"}, parameters.limit);
+  return parameters;
+}
+
+/// Nothing when no activation of that name runs.
+std::optional<ActivationFunction> parse_activation(std::string_view name, bool has_parameters) {
+  if (name == "relu2" || name == "squared_relu") return ActivationFunction::kRelu2;
+  if (name == "gelu_tanh" || name == "gelu_pytorch_tanh") return ActivationFunction::kGegluTanh;
+  if (name == "swigluoai") return ActivationFunction::kSwigluClamped;
+  if (name != "silu" && name != "swiglu") return std::nullopt;
+  return has_parameters ? ActivationFunction::kSwigluClamped : ActivationFunction::kSwiglu;
+}
+
+void set_clamped(ConfigReader& reader,
+                 const SwigluParameters& stated,
+                 bool is_oai,
+                 ActivationSpec& activation) {
+  activation.alpha = static_cast<float>(stated.alpha.value_or(is_oai ? 1.702 : 1.0));
+  activation.beta = static_cast<float>(stated.beta.value_or(is_oai || stated.alpha ? 1.0 : 0.0));
+  if (stated.limit || is_oai) activation.limit = static_cast<float>(stated.limit.value_or(7.0));
+  if (!(activation.limit > 0.0F)) {
+    reader.fail(fmt::format("swiglu_limit: want > 0, got {}", activation.limit));
+  }
+}
+
 /// hidden_act and its parameters under the names of nvfp4-moe 6.
 void read_activation(ConfigReader& reader, ModelConfig& config) {
-  ActivationSpec& activation = config.activation;
   std::string name;
-  if (reader.find({"hidden_act", "hidden_activation", "mlp_hidden_act"}) == nullptr) {
+  reader.optional({"hidden_act", "hidden_activation", "mlp_hidden_act"}, name);
+  if (name.empty()) {
     reader.fail("no 'hidden_act'");
     return;
   }
   config.activation_stated = true;
-  reader.optional({"hidden_act", "hidden_activation", "mlp_hidden_act"}, name);
-  std::optional<double> alpha, beta, limit;
-  reader.optional({"swiglu_alpha", "alpha"}, alpha);
-  reader.optional({"swiglu_beta", "beta"}, beta);
-  reader.optional({"swiglu_limit"}, limit);
-  const bool is_oai = name == "swigluoai";
-  if (name == "relu2" || name == "squared_relu") {
-    activation.function = ActivationFunction::kRelu2;
-  } else if (name == "gelu_tanh" || name == "gelu_pytorch_tanh") {
-    activation.function = ActivationFunction::kGegluTanh;
-  } else if (is_oai || ((name == "silu" || name == "swiglu") && (alpha || beta || limit))) {
-    activation.function = ActivationFunction::kSwigluClamped;
-  } else if (name != "silu" && name != "swiglu") {
+  const SwigluParameters parameters = read_swiglu_parameters(reader);
+  const auto function = parse_activation(name, parameters.any());
+  if (!function) {
     reader.unsupported(fmt::format(
         "hidden_act '{}'; supported: silu, swiglu, swigluoai, relu2, squared_relu, gelu_tanh, "
         "gelu_pytorch_tanh",
         name));
-  }
-  if (activation.function != ActivationFunction::kSwigluClamped) {
-    if (alpha || beta || limit) {
-      reader.unsupported(fmt::format("hidden_act '{}' with alpha, beta or limit", name));
-    }
     return;
   }
-  activation.alpha = static_cast<float>(alpha.value_or(is_oai ? 1.702 : 1.0));
-  activation.beta = static_cast<float>(beta.value_or(is_oai || alpha ? 1.0 : 0.0));
-  if (limit || is_oai) activation.limit = static_cast<float>(limit.value_or(7.0));
-  if (!(activation.limit > 0.0F)) {
-    reader.fail(fmt::format("swiglu_limit: want > 0, got {}", activation.limit));
+  config.activation.function = *function;
+  if (*function == ActivationFunction::kSwigluClamped) {
+    set_clamped(reader, parameters, name == "swigluoai", config.activation);
+  } else if (parameters.any()) {
+    reader.unsupported(fmt::format("hidden_act '{}' with alpha, beta or limit", name));
   }
 }
 
@@ -88,10 +108,7 @@ void read_softmax_router(ConfigReader& reader, ModelConfig& config) {
   config.router.renormalize = renormalize;
 }
 
-}  // namespace
-
-void read_moe(ConfigReader& reader, ModelConfig& config) {
-  read_activation(reader, config);
+void read_experts(ConfigReader& reader, ModelConfig& config) {
   reader.required({"num_experts", "num_local_experts", "n_routed_experts"}, config.num_experts);
   reader.required({"num_experts_per_tok", "num_experts_per_token", "top_k_experts"},
                   config.num_experts_per_tok);
@@ -102,6 +119,14 @@ void read_moe(ConfigReader& reader, ModelConfig& config) {
     reader.optional({"moe_intermediate_size"}, config.moe_intermediate_size);
   }
   reader.optional({"n_shared_experts"}, config.num_shared_experts);
+  if (reader.strict() && config.num_experts_per_tok > config.num_experts) {
+    reader.fail(fmt::format("num_experts_per_tok is {} of {} experts", config.num_experts_per_tok,
+                            config.num_experts));
+  }
+}
+
+/// Which layers have routed experts, and how many drafts follow.
+void read_layer_kinds(ConfigReader& reader, ModelConfig& config) {
   reader.optional({"first_k_dense_replace"}, config.first_k_dense_replace);
   reader.optional({"decoder_sparse_step"}, config.decoder_sparse_step);
   reader.optional({"mlp_only_layers"}, config.mlp_only_layers);
@@ -114,13 +139,17 @@ void read_moe(ConfigReader& reader, ModelConfig& config) {
   if (reader.strict() && (config.decoder_sparse_step < 1 || config.moe_layer_freq < 1)) {
     reader.fail("decoder_sparse_step and moe_layer_freq: want >= 1");
   }
-  if (reader.strict() && config.num_experts_per_tok > config.num_experts) {
-    reader.fail(fmt::format("num_experts_per_tok is {} of {} experts", config.num_experts_per_tok,
-                            config.num_experts));
-  }
   reader.optional(
       {"num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers", "num_mtp_modules"},
       config.num_draft_layers);
+}
+
+}  // namespace
+
+void read_moe(ConfigReader& reader, ModelConfig& config) {
+  read_activation(reader, config);
+  read_experts(reader, config);
+  read_layer_kinds(reader, config);
   const bool sigmoid = config.kv_lora_rank > 0 || reader.find({"routed_scaling_factor"}) != nullptr;
   if (sigmoid) {
     read_deepseek_router(reader, config);

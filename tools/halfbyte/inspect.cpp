@@ -85,9 +85,9 @@ void print_text(const ModelConfig& config, const CheckpointSummary& summary) {
   print_unused(summary.unused_tensors);
 }
 
-nlohmann::ordered_json to_json(const ModelConfig& config, const CheckpointSummary& summary) {
+nlohmann::ordered_json layers_to_json(const std::vector<LayerSummary>& summaries) {
   nlohmann::ordered_json layers = nlohmann::ordered_json::array();
-  for (const LayerSummary& layer : summary.layers) {
+  for (const LayerSummary& layer : summaries) {
     layers.push_back({{"layer", layer.layer_idx},
                       {"attention", layer.attention},
                       {"router", layer.router},
@@ -96,10 +96,18 @@ nlohmann::ordered_json to_json(const ModelConfig& config, const CheckpointSummar
                       {"mlp", layer.dense_mlp},
                       {"kv_scales", layer.kv_scales}});
   }
+  return layers;
+}
+
+nlohmann::ordered_json drafts_to_json(const std::vector<DraftSummary>& summaries) {
   nlohmann::ordered_json drafts = nlohmann::ordered_json::array();
-  for (const DraftSummary& draft : summary.drafts) {
+  for (const DraftSummary& draft : summaries) {
     drafts.push_back({{"name", draft.name}, {"experts", draft.experts}, {"others", draft.others}});
   }
+  return drafts;
+}
+
+nlohmann::ordered_json to_json(const ModelConfig& config, const CheckpointSummary& summary) {
   nlohmann::ordered_json bytes;
   for (const auto& [name, count] : summary.bytes_by_class)
     bytes[name] = count;
@@ -119,8 +127,8 @@ nlohmann::ordered_json to_json(const ModelConfig& config, const CheckpointSummar
           {"experts_of_all_layers", summary.num_experts},
           {"gate_up_ratio_histogram", summary.gate_up_ratio_histogram},
           {"bytes_by_class", bytes},
-          {"layers", layers},
-          {"draft_layers", drafts},
+          {"layers", layers_to_json(summary.layers)},
+          {"draft_layers", drafts_to_json(summary.drafts)},
           {"unused_tensors", summary.unused_tensors},
           {"notices", summary.notices}};
 }
