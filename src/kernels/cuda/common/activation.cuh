@@ -5,6 +5,8 @@
 #ifndef HALFBYTE_KERNELS_CUDA_COMMON_ACTIVATION_CUH_
 #define HALFBYTE_KERNELS_CUDA_COMMON_ACTIVATION_CUH_
 
+#include <limits>
+
 #include "halfbyte/moe.h"
 #include "kernels/cuda/ptx/mma.cuh"
 
@@ -22,34 +24,38 @@ __device__ __forceinline__ float sigmoid(float x) {
   return __fdividef(1.0F, 1.0F + corrected);
 }
 
-/// (gate * sigmoid) * other. A zero sigmoid wins over an infinite factor, not over a NaN.
-__device__ __forceinline__ float gated_product(float gate, float x, float other) {
-  const float s = x < -87.0F ? 0.0F : sigmoid(x);
-  return s == 0.0F && other == other ? 0.0F : gate * s * other;
-}
-
-__device__ __forceinline__ float swiglu_clamped(const ActivationSpec& spec, float g, float u) {
-  // Written so that NaN passes.
-  const float gate = spec.limit < g ? spec.limit : g;
-  const float below = spec.limit < u ? spec.limit : u;
-  const float up = below < -spec.limit ? -spec.limit : below;
-  return gated_product(gate, spec.alpha * gate, up + spec.beta);
-}
-
-__device__ __forceinline__ float activate(const ActivationSpec& spec, float g, float u) {
+/// Every gated activation is one formula with these numbers, so that unrolled epilogues stay small:
+/// h = gate * sigmoid(alpha * gate + cubic * gate^3) * (up + beta), gate = min(g, limit), up = u
+/// clamped to +-limit.
+struct GatedActivation {
+  float limit, alpha, beta, cubic;
+};
+inline GatedActivation make_gated_activation(const ActivationSpec& spec) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
   switch (spec.function) {
-    case ActivationFunction::kSwiglu:
-      return gated_product(g, g, u);
     case ActivationFunction::kSwigluClamped:
-      return swiglu_clamped(spec, g, u);
+      return {spec.limit, spec.alpha, spec.beta, 0.0F};
     case ActivationFunction::kGegluTanh:
-      return gated_product(g, 1.59576912F * (g + 0.044715F * g * g * g), u);
-    case ActivationFunction::kRelu2: {
-      const float positive = u < 0.0F ? 0.0F : u;
-      return positive * positive;
-    }
+      return {kInfinity, 1.59576912F, 0.0F, 1.59576912F * 0.044715F};
+    default:
+      return {kInfinity, 1.0F, 0.0F, 0.0F};
   }
-  return 0.0F;
+}
+
+/// NaN passes. A zero sigmoid wins over an infinite factor, not over a NaN.
+__device__ __forceinline__ float activate(const GatedActivation& a, float g, float u) {
+  const float gate = a.limit < g ? a.limit : g;
+  const float below = a.limit < u ? a.limit : u;
+  const float up = (below < -a.limit ? -a.limit : below) + a.beta;
+  const float linear = a.alpha * gate;
+  const float x = a.cubic == 0.0F ? linear : __fmaf_rn(a.cubic * gate * gate, gate, linear);
+  const float s = sigmoid(x);
+  return s == 0.0F && up == up ? 0.0F : gate * s * up;
+}
+
+__device__ __forceinline__ float relu2(float u) {
+  const float positive = u < 0.0F ? 0.0F : u;
+  return positive * positive;
 }
 
 }  // namespace halfbyte::cuda

@@ -32,6 +32,7 @@ Status launch(const GroupedGemmShape& shape,
       static_cast<int>(ceil_div(shape.weights.row_cells(), grouped_gemm::kTileRowCells));
   params.col_cells = static_cast<int>(shape.weights.col_cells());
   params.output_cols = static_cast<int>(shape.output_cols());
+  params.activation = cuda::make_gated_activation(args.activation);
   params.gated = shape.weights.shape.num_halves == 2;
   params.rows_f32 = shape.row_dtype == DType::kF32;
   const cuda::Grid grid = {dim3(static_cast<unsigned>(config.num_ctas)), grouped_gemm::kNumThreads,

@@ -32,6 +32,7 @@ struct Params {
   int row_cells;
   int col_cells;
   int output_cols;
+  cuda::GatedActivation activation;
   bool gated;
   bool rows_f32;
 };
@@ -217,64 +218,86 @@ struct Kernel {
     return ptx::transpose_8x8(*reinterpret_cast<const std::uint32_t*>(&pair));
   }
 
-  static __device__ __forceinline__ void store_word(void* dst, std::int64_t byte, std::uint32_t v) {
-    *reinterpret_cast<std::uint32_t*>(static_cast<std::uint8_t*>(dst) + byte) = v;
+  /// A lane's place in the next product's token tile: where features `first` .. `first` + 7 of
+  /// token lane / 4 of block 0 lie, and this lane's pair of them.
+  static __device__ __forceinline__ std::uint8_t* feature_address(const Params& p,
+                                                                  const Tile& tile,
+                                                                  int first) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int position = token_position(first % 64 + lane % 4 * 2);
+    const std::int64_t row =
+        (std::int64_t{tile.token_tile} * (p.output_cols / 64) + first / 64) * kTokens + lane / 4;
+    return static_cast<std::uint8_t*>(p.args.output) + row * 128 +
+           ((position / 8 ^ (lane / 4)) << 4) + position % 8 * 2;
   }
 
-  /// h of this warp's 32 rows: 16 features of a gated expert, else 32.
-  static __device__ __forceinline__ void store_activated(const Params& p,
-                                                         const Tile& tile,
-                                                         int row_cell,
-                                                         const Accumulators& acc) {
-    const float up = p.args.alpha[p.gated ? 1 : 0][tile.expert] * cuda::kDecodedScale;
-    const float gate = p.gated ? p.args.alpha[0][tile.expert] * cuda::kDecodedScale : 0.0F;
-    const ActivationSpec spec = p.args.activation;
+  static __device__ __forceinline__ void store_word(std::uint8_t* dst, std::uint32_t v) {
+    *reinterpret_cast<std::uint32_t*>(dst) = v;
+  }
+
+  /// h of this warp's 32 rows of a gated expert: 16 features.
+  static __device__ __forceinline__ void store_gated(const Params& p,
+                                                     const Tile& tile,
+                                                     int row_cell,
+                                                     const Accumulators& acc) {
+    const float gate = p.args.alpha[0][tile.expert] * cuda::kDecodedScale;
+    const float up = p.args.alpha[1][tile.expert] * cuda::kDecodedScale;
+    const int token = static_cast<int>(threadIdx.x) % 32 / 4;
+    std::uint8_t* const dst[2] = {feature_address(p, tile, row_cell * 16),
+                                  feature_address(p, tile, row_cell * 16 + 8)};
 #pragma unroll
     for (int block = 0; block < kTokens / 8; ++block) {
       if (block * 8 >= tile.num_tokens) break;
 #pragma unroll
       for (int t = 0; t < 2; ++t) {
         const float* v = acc[t] + 4 * block;
-        if (p.gated) {
-          store_features(p, tile, row_cell * 16 + t * 8, block,
-                         transposed_pair(cuda::activate(spec, v[0] * gate, v[2] * up),
-                                         cuda::activate(spec, v[1] * gate, v[3] * up)));
-          continue;
-        }
-#pragma unroll
-        for (int part = 0; part < 2; ++part) {
-          store_features(p, tile, row_cell * 32 + t * 16 + part * 8, block,
-                         transposed_pair(cuda::activate(spec, 0.0F, v[2 * part] * up),
-                                         cuda::activate(spec, 0.0F, v[2 * part + 1] * up)));
-        }
+        const std::uint32_t word =
+            transposed_pair(cuda::activate(p.activation, v[0] * gate, v[2] * up),
+                            cuda::activate(p.activation, v[1] * gate, v[3] * up));
+        if (block * 8 + token < tile.num_tokens) store_word(dst[t] + block * 1024, word);
       }
     }
   }
 
-  /// Columns `first` + 2q and the next of token lane / 4, into the next product's tokens.
-  static __device__ __forceinline__ void store_features(
-      const Params& p, const Tile& tile, int first, int block, std::uint32_t word) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int token = block * 8 + lane / 4;
-    if (token >= tile.num_tokens || first >= p.output_cols) return;
-    const int position = token_position(first % 64 + lane % 4 * 2);
-    const std::int64_t chunk =
-        (std::int64_t{tile.token_tile} * (p.output_cols / 64) + first / 64) * kTokens + token;
-    store_word(p.args.output, chunk * 128 + ((position / 8 ^ (token & 7)) << 4) + position % 8 * 2,
-               word);
+  /// The same without a gate: 32 features.
+  static __device__ __forceinline__ void store_relu2(const Params& p,
+                                                     const Tile& tile,
+                                                     int row_cell,
+                                                     const Accumulators& acc) {
+    const float up = p.args.alpha[0][tile.expert] * cuda::kDecodedScale;
+    const int token = static_cast<int>(threadIdx.x) % 32 / 4;
+    if (row_cell * kCellRows >= p.output_cols) return;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      std::uint8_t* const dst = feature_address(p, tile, row_cell * kCellRows + i * 8);
+#pragma unroll
+      for (int block = 0; block < kTokens / 8; ++block) {
+        if (block * 8 >= tile.num_tokens) break;
+        const float* v = acc[i / 2] + 4 * block + i % 2 * 2;
+        const std::uint32_t word = transposed_pair(cuda::relu2(v[0] * up), cuda::relu2(v[1] * up));
+        if (block * 8 + token < tile.num_tokens) store_word(dst + block * 1024, word);
+      }
+    }
   }
 
   static __device__ __forceinline__ void store_bf16(
-      const Params& p, const Tile& tile, int first_row, const float* v, int block, float alpha) {
+      const Params& p, const Tile& tile, int row_cell, const Accumulators& acc, float alpha) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int token = block * 8 + lane / 4;
-    const std::int64_t row = std::int64_t{tile.first_route + token} * p.output_cols;
+    auto* output = static_cast<__nv_bfloat16*>(p.args.output);
+    const std::int64_t row = std::int64_t{tile.first_route + lane / 4} * p.output_cols;
+    auto* dst = reinterpret_cast<std::uint8_t*>(output + row + row_cell * kCellRows + lane % 4 * 2);
+    const std::int64_t block_bytes = std::int64_t{p.output_cols} * 16;
+    const int num_cols = p.output_cols - row_cell * kCellRows;
 #pragma unroll
-    for (int part = 0; part < 2; ++part) {
-      const std::uint32_t word = transposed_pair(v[2 * part] * alpha, v[2 * part + 1] * alpha);
-      const int col = first_row + 8 * part;
-      if (token < tile.num_tokens && col < p.output_cols)
-        store_word(p.args.output, (row + col + lane % 4 * 2) * 2, word);
+    for (int block = 0; block < kTokens / 8; ++block) {
+      if (block * 8 >= tile.num_tokens) break;
+      const bool inside = block * 8 + lane / 4 < tile.num_tokens;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* v = acc[i / 2] + 4 * block + i % 2 * 2;
+        const std::uint32_t word = transposed_pair(v[0] * alpha, v[1] * alpha);
+        if (inside && i * 8 < num_cols) store_word(dst + block * block_bytes + i * 16, word);
+      }
     }
   }
 
@@ -297,17 +320,16 @@ struct Kernel {
                                                     int row_cell,
                                                     const Accumulators& acc) {
     const float alpha = p.args.alpha[0][tile.expert] * cuda::kDecodedScale;
+    if (!p.rows_f32) {
+      store_bf16(p, tile, row_cell, acc, alpha);
+      return;
+    }
 #pragma unroll
     for (int block = 0; block < kTokens / 8; ++block) {
       if (block * 8 >= tile.num_tokens) break;
 #pragma unroll
-      for (int t = 0; t < 2; ++t) {
-        const int first_row = row_cell * kCellRows + t * 16;
-        if (p.rows_f32)
-          store_f32(p, tile, first_row, acc[t] + 4 * block, block, alpha);
-        else
-          store_bf16(p, tile, first_row, acc[t] + 4 * block, block, alpha);
-      }
+      for (int t = 0; t < 2; ++t)
+        store_f32(p, tile, row_cell * kCellRows + t * 16, acc[t] + 4 * block, block, alpha);
     }
   }
 
@@ -321,10 +343,12 @@ struct Kernel {
       multiply_tile(p, s, ring, acc);
       const int row_cell = tile.row_cell + static_cast<int>(threadIdx.x) / 32;
       if (row_cell >= p.row_cells) continue;
-      if constexpr (kOutput == GemmOutput::kActivated)
-        store_activated(p, tile, row_cell, acc);
-      else
+      if constexpr (kOutput == GemmOutput::kRows)
         store_rows(p, tile, row_cell, acc);
+      else if (p.gated)
+        store_gated(p, tile, row_cell, acc);
+      else
+        store_relu2(p, tile, row_cell, acc);
     }
   }
 

@@ -59,6 +59,7 @@ Status launch(const MoeDecodeShape& shape,
   params.h_cols = static_cast<int>(shape.h_cols());
   params.gated = shape.gated;
   params.rows_f32 = shape.row_dtype == DType::kF32;
+  params.activation = cuda::make_gated_activation(args.activation);
   params.h_arrivals = h_arrivals(shape, config.tile);
   const cuda::Grid grid = {dim3(static_cast<unsigned>(config.num_ctas)), moe_decode::kNumThreads,
                            static_cast<std::size_t>(config.shared_bytes)};

@@ -41,6 +41,7 @@ struct Params {
   int h_cols;
   bool gated;
   bool rows_f32;
+  cuda::GatedActivation activation;
   int h_arrivals;  // of one token tile of an expert, when its h is complete
 };
 
@@ -400,16 +401,14 @@ struct Kernel {
     const int q = static_cast<int>(threadIdx.x) % 4;
     auto* h = static_cast<__nv_bfloat16*>(p.args.h) + route * p.h_cols;
     const float up = p.args.alpha_up[expert] * cuda::kDecodedScale;
-    const ActivationSpec& spec = p.args.activation;
+    const cuda::GatedActivation& spec = p.activation;
     if (p.gated) {
       const float gate = p.args.alpha_gate[expert] * cuda::kDecodedScale;
       store_pair(h + first_row / 2 + 2 * q, cuda::activate(spec, sum.x * gate, sum.z * up),
                  cuda::activate(spec, sum.y * gate, sum.w * up));
     } else {
-      store_pair(h + first_row + 2 * q, cuda::activate(spec, 0, sum.x * up),
-                 cuda::activate(spec, 0, sum.y * up));
-      store_pair(h + first_row + 8 + 2 * q, cuda::activate(spec, 0, sum.z * up),
-                 cuda::activate(spec, 0, sum.w * up));
+      store_pair(h + first_row + 2 * q, cuda::relu2(sum.x * up), cuda::relu2(sum.y * up));
+      store_pair(h + first_row + 8 + 2 * q, cuda::relu2(sum.z * up), cuda::relu2(sum.w * up));
     }
   }
 
