@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <optional>
 
@@ -244,7 +245,7 @@ void add_eval(CLI::App& app) {
   command->add_option("--problems", options->problems, "File of problems, one JSON object a line")
       ->required();
   command->add_option("--limit", options->limit, "Take the first problems only; 0: all")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{std::numeric_limits<std::int32_t>::max()}));
   command->add_option("--golden", options->golden, "Folder of golden outputs to compare with");
   command->add_flag("--json", options->json, "Print one JSON object instead of a table");
   add_engine_options(*command, options->engine);

@@ -1,5 +1,78 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+
 #include "command.h"
+
+namespace halfbyte::tool {
+namespace {
+
+constexpr int kErrorStatus = 1;
+
+int print_error(StatusCode code, const std::string& message) {
+  fmt::print(stderr, "error: {}\n", Status(code, message).to_string());
+  return kErrorStatus;
+}
+
+// The innermost command that was named on the command line.
+const CLI::App& named_command(const CLI::App& app) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty())
+    command = command->get_subcommands().front();
+  return *command;
+}
+
+std::string full_name(const CLI::App& command) {
+  const CLI::App* parent = command.get_parent();
+  return parent == nullptr ? command.get_name() : full_name(*parent) + " " + command.get_name();
+}
+
+// A word that nobody asked for explains a required one that is absent, so it is named first.
+std::string describe(const CLI::ParseError& error, const CLI::App& app) {
+  const CLI::App& command = named_command(app);
+  const std::vector<std::string> words = command.remaining();
+  std::string text = error.what();
+  if (!words.empty()) {
+    const bool is_option = words.front().starts_with("-");
+    text = fmt::format("\"{}\" is not {} of {}", words.front(),
+                       is_option ? "an option" : "a command or argument", full_name(command));
+  }
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return fmt::format("{}: see {} --help", text, full_name(command));
+}
+
+int run_command(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+    return 0;
+  } catch (const CLI::Success& request) {  // --help, --version
+    return app.exit(request);
+  } catch (const CLI::RuntimeError& end) {  // said why already
+    return end.get_exit_code();
+  } catch (const CLI::ParseError& error) {
+    return print_error(StatusCode::kInvalidArgument, describe(error, app));
+  } catch (const std::bad_alloc&) {
+    return print_error(StatusCode::kOutOfMemory, "host memory ran out");
+  } catch (const std::exception& error) {
+    return print_error(StatusCode::kInternal, error.what());
+  }
+}
+
+// An answer that did not arrive is an error, also when only the last flush tells.
+int finish_output(int status) {
+  const bool lost = std::ferror(stdout) != 0;
+  if (std::fflush(stdout) == 0 && !lost) return status;
+  return print_error(StatusCode::kInternal, fmt::format("standard output cannot be written: {}",
+                                                        std::strerror(lost ? EIO : errno)));
+}
+
+}  // namespace
+}  // namespace halfbyte::tool
 
 int main(int argc, char** argv) {
   CLI::App app("halfbyte: runs NVFP4 mixture-of-experts language models on the machine at hand",
@@ -12,6 +85,5 @@ int main(int argc, char** argv) {
   halfbyte::tool::add_check(app);
   halfbyte::tool::add_plan(app);
   halfbyte::tool::add_tokenize(app);
-  CLI11_PARSE(app, argc, argv);
-  return 0;
+  return halfbyte::tool::finish_output(halfbyte::tool::run_command(app, argc, argv));
 }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -14,6 +15,7 @@
 
 #include "engine/sampler.h"
 #include "session.h"
+#include "text/utf8.h"
 
 namespace halfbyte::tool {
 namespace {
@@ -36,7 +38,8 @@ constexpr const char* kDescription =
     "Exit status: 0; 1 on an error; 130 when Ctrl-C ended the answer.";
 
 constexpr int kInterruptedStatus = 130;  // 128 + SIGINT, as shells report it
-constexpr int kPollMs = 50;              // how soon Ctrl-C is seen
+constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
+constexpr int kPollMs = 50;  // how soon Ctrl-C is seen
 
 volatile std::sig_atomic_t g_interrupted = 0;
 
@@ -156,6 +159,15 @@ ordered_json to_json(const Answer& answer, const EngineInfo& info) {
           {"ep_size", info.ep_size}};
 }
 
+// JSON, which carries messages to the template, holds nothing else.
+Status check_utf8(std::string_view what, std::string_view text) {
+  const std::size_t bad = find_invalid_utf8(text);
+  if (bad == std::string_view::npos) return {};
+  return {StatusCode::kInvalidArgument,
+          fmt::format("{} is not UTF-8: byte {} is 0x{:02X}; convert it first", what, bad,
+                      static_cast<unsigned char>(text[bad]))};
+}
+
 ordered_json first_messages(const RunOptions& options) {
   ordered_json messages = ordered_json::array();
   if (!options.system.empty()) {
@@ -182,16 +194,26 @@ void answer_once(const Session& session, const RunOptions& options) {
   if (answer.finish_reason == FinishReason::kCancelled) throw CLI::RuntimeError(kInterruptedStatus);
 }
 
+// False at the end: an empty line, Ctrl-D or Ctrl-C, of which the last two leave the cursor behind
+// the prompt.
 bool read_line(std::string& line) {
   fmt::print(stderr, "> ");
   std::fflush(stderr);
-  return static_cast<bool>(std::getline(std::cin, line)) && !line.empty();
+  if (!std::getline(std::cin, line)) {
+    fmt::print(stderr, "\n");
+    return false;
+  }
+  return !line.empty();
 }
 
 void chat(const Session& session, const RunOptions& options) {
   ordered_json messages = first_messages(options);
   std::string line;
   while (read_line(line)) {
+    if (const Status status = check_utf8("the message", line); !status.ok()) {
+      fmt::print(stderr, "error: {}\n", status.to_string());
+      continue;
+    }
     messages.push_back({{"role", "user"}, {"content", line}});
     g_interrupted = 0;
     const Answer answer =
@@ -212,8 +234,14 @@ void run(RunOptions options, bool has_prompt) {
   }
   if (!has_prompt && !interactive) {
     options.prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
+    if (options.prompt.empty()) {
+      exit_on_error({StatusCode::kInvalidArgument,
+                     "no prompt: standard input is empty; give --prompt, or text on it"});
+    }
   }
   // Ids are checked when the vocabulary is known; numbers now, before a long load.
+  exit_on_error(check_utf8("--system", options.system));
+  exit_on_error(check_utf8("the prompt", options.prompt));
   exit_on_error(validate_sampling(options.sampling, std::numeric_limits<std::int64_t>::max()));
   const Session session = open_session(options.engine);
   watch_interrupts();
@@ -224,23 +252,36 @@ void run(RunOptions options, bool has_prompt) {
   }
 }
 
+// CLI11 wraps or cuts numbers that do not fit; another seed than the one asked for is no answer.
+std::string check_seed(const std::string& given) {
+  std::uint64_t seed = 0;
+  const char* end = given.data() + given.size();
+  const auto [rest, error] = std::from_chars(given.data(), end, seed);
+  if (error == std::errc() && rest == end) return {};
+  return fmt::format("\"{}\" is not a number from 0 to {}", given,
+                     std::numeric_limits<std::uint64_t>::max());
+}
+
 CLI::Option* add_sampling_options(CLI::App& command, SamplingParams& sampling) {
   command
       .add_option("--max-new-tokens,--max-tokens", sampling.max_new_tokens,
                   "Tokens of the answer at most; the context ends it too")
+      ->check(CLI::Range(std::int64_t{1}, kMaxCount))
       ->capture_default_str();
   command.add_option("--temperature", sampling.temperature, "0 takes the likeliest token (greedy)")
       ->capture_default_str();
   command.add_option("--top-k", sampling.top_k, "Draw from the k likeliest tokens; 0: from all")
+      ->check(CLI::Range(std::int64_t{0}, kMaxCount))
       ->capture_default_str();
   command
       .add_option("--top-p", sampling.top_p,
                   "Draw from the likeliest tokens that hold this share of probability")
       ->capture_default_str();
   command.add_flag("--ignore-eos", sampling.ignore_eos, "Go on after the model's end of text");
-  return command.add_option(
-      "--seed", sampling.seed,
-      "Seed of the draw; the same seed gives the same answer (default: random)");
+  return command
+      .add_option("--seed", sampling.seed,
+                  "Seed of the draw; the same seed gives the same answer (default: random)")
+      ->check(check_seed);
 }
 
 }  // namespace
