@@ -189,7 +189,7 @@ Status MoeLayer::load_arrays(const ExpertArrays& arrays) {
   HALFBYTE_RETURN_IF_ERROR(cutter.check_sizes());
   HALFBYTE_ASSIGN_OR_RETURN(const LocalGlobalScales global_scales,
                             local_global_scales(spec, arrays, shard));
-  std::vector<CanonicalExpert> experts;
+  std::vector<CheckedExpert> experts;
   for (std::int64_t e = 0; e < shard.num_local_experts; ++e) {
     const auto at = static_cast<std::size_t>(e);
     CanonicalExpert expert = cutter.expert(all ? shard.first_expert + e : e);
@@ -200,11 +200,13 @@ Status MoeLayer::load_arrays(const ExpertArrays& arrays) {
     if (!checked.ok()) {
       return checked.take_status().with_context(fmt::format("expert {}", shard.first_expert + e));
     }
-    experts.push_back(expert);
+    experts.push_back(std::move(checked).value());
   }
   for (std::int64_t e = 0; e < shard.num_local_experts; ++e) {
+    const std::int64_t expert_idx = shard.first_expert + e;
     HALFBYTE_RETURN_IF_ERROR(
-        load_expert(shard.first_expert + e, experts[static_cast<std::size_t>(e)]));
+        impl_->load_checked(expert_idx, experts[static_cast<std::size_t>(e)].view)
+            .with_context(fmt::format("expert {}", expert_idx)));
   }
   return finish_loading();
 }
