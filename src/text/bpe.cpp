@@ -27,7 +27,8 @@ Status check_options(const json& model) {
   }
   for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix", "dropout"}) {
     const json value = model.value(name, json());
-    if (!value.is_null() && value != "" && value != 0.0) {
+    const bool is_empty = value.is_string() && value.get_ref<const std::string&>().empty();
+    if (!value.is_null() && !is_empty && value != 0.0) {
       return {StatusCode::kUnsupported, fmt::format("model.{} {}", name, value.dump())};
     }
   }
