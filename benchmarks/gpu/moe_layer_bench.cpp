@@ -399,7 +399,8 @@ Status run_prefill(const Case& c,
                                                              steps[static_cast<std::size_t>(i)], i,
                                                              tokens, properties, stream);
                               }));
-    report(c, work, fmt::format("prefill 256x{}", tokens), t, floor, tokens == chosen, json);
+    report(c, work, fmt::format("prefill 256x{}", tokens), t, floor,
+           tokens == chosen && work.routes / work.experts > sm90::kMaxDecodeRowsPerExpert, json);
   }
   const auto part = [&](const std::function<Status(int)>& enqueue) -> Result<double> {
     HALFBYTE_ASSIGN_OR_RETURN(const Timing t, time_graph(stream, num_steps, enqueue));
@@ -454,7 +455,8 @@ Status run_case(const Case& c,
                                 return layer.enqueue(weights, steps[static_cast<std::size_t>(i)], i,
                                                      config, stream);
                               }));
-    report(c, work, tile_name(tile), t, floor, config == chosen, json);
+    report(c, work, tile_name(tile), t, floor,
+           config == chosen && work.routes / work.experts <= sm90::kMaxDecodeRowsPerExpert, json);
   }
   if (c.num_tokens >= 256)
     HALFBYTE_RETURN_IF_ERROR(

@@ -36,7 +36,9 @@ TEST(MoeDecodeConfig, TwoCtasFitAMultiprocessor) {
 }
 
 TEST(MoeDecodeConfig, TakesSmallTilesForFewExperts) {
-  EXPECT_EQ(select_config(deepseek(8, 8), h200()).tile.row_groups, 1);
+  EXPECT_EQ(select_config(deepseek(1, 1), h200()).tile.row_groups, 1);
+  EXPECT_EQ(select_config(deepseek(4, 4), h200()).tile.row_groups, 2);
+  EXPECT_EQ(select_config(deepseek(8, 8), h200()).tile.row_groups, 4);
   EXPECT_EQ(select_config(deepseek(64, 58), h200()).tile.row_groups, 4);
   EXPECT_EQ(select_config(deepseek(512, 218), h200()).tile.token_blocks, 1);
   EXPECT_EQ(select_config(deepseek(2048, 256), h200()).tile.token_blocks, 2);
@@ -72,7 +74,7 @@ TEST(CombineRowsConfig, SaysWhatItCannotRun) {
 
 TEST(GroupedGemmConfig, FitsSharedMemory) {
   for (const int tokens : list_tile_tokens()) {
-    const GroupedGemmShape shape = {{{512, 2, 2048, 7168}}, GemmOutput::kActivated};
+    const GroupedGemmShape shape = {{{384, 2, 2048, 7168}}, GemmOutput::kActivated};
     const GroupedGemmConfig config = make_config(shape, tokens, h200());
     EXPECT_LE(config.shared_bytes, h200().shared_memory_bytes) << config.to_string();
     EXPECT_GE(config.num_stages, 3);

@@ -49,6 +49,15 @@ __device__ __forceinline__ std::uint32_t transpose_8x8(std::uint32_t v) {
   return r;
 }
 
+/// Stores four such matrices transposed; lane l gives the address of row l % 8 (16 bytes) of matrix
+/// l / 8.
+__device__ __forceinline__ void store_transposed_8x8x4(std::uint32_t address,
+                                                       const std::uint32_t (&v)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0],{%1,%2,%3,%4};" ::"r"(address),
+               "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
+               : "memory");
+}
+
 __device__ __forceinline__ float exp2_approx(float x) {
   float r;
   asm("ex2.approx.f32 %0,%1;" : "=f"(r) : "f"(x));

@@ -46,7 +46,7 @@ struct Kernel {
 
   /// Addresses in shared memory; `tokens` is aligned to 1024 for the swizzle.
   struct SharedStorage {
-    std::uint32_t tokens, weights, full, empty;
+    std::uint32_t tokens, weights, staging, full, empty;
     cuda::ExpertTiles tiles;
   };
 
@@ -72,7 +72,8 @@ struct Kernel {
     SharedStorage s;
     s.tokens = aligned;
     s.weights = s.tokens + kNumStages * kTokenBytes;
-    s.full = s.weights + kNumStages * kWeightBytes;
+    s.staging = s.weights + kNumStages * kWeightBytes;
+    s.full = s.staging + kGemmStagingBytes;
     s.empty = s.full + 8 * kNumStages;
     const std::uint32_t tables = s.empty + 8 * kNumStages - begin;
     auto* words = reinterpret_cast<std::int32_t*>(shared + tables);
@@ -214,8 +215,7 @@ struct Kernel {
 
   /// Two tokens of one feature in, two features of token lane / 4 out.
   static __device__ __forceinline__ std::uint32_t transposed_pair(float a, float b) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
-    return ptx::transpose_8x8(*reinterpret_cast<const std::uint32_t*>(&pair));
+    return ptx::transpose_8x8(bf16_pair(a, b));
   }
 
   /// A lane's place in the next product's token tile: where features `first` .. `first` + 7 of
@@ -280,24 +280,45 @@ struct Kernel {
     }
   }
 
-  static __device__ __forceinline__ void store_bf16(
-      const Params& p, const Tile& tile, int row_cell, const Accumulators& acc, float alpha) {
+  static __device__ __forceinline__ std::uint32_t bf16_pair(float a, float b) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
+    return *reinterpret_cast<const std::uint32_t*>(&pair);
+  }
+
+  /// Through 512 bytes of shared memory a warp, 8 tokens x 32 rows at a time, so that the stores
+  /// are 64 contiguous bytes of a token.
+  static __device__ __forceinline__ void store_bf16(const Params& p,
+                                                    const SharedStorage& s,
+                                                    const Tile& tile,
+                                                    int row_cell,
+                                                    const Accumulators& acc,
+                                                    float alpha) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    auto* output = static_cast<__nv_bfloat16*>(p.args.output);
+    const std::uint32_t staging = s.staging + static_cast<std::uint32_t>(threadIdx.x) / 32 * 512;
+    const auto chunk_of = [&](int token, int chunk) {
+      return staging + token * 64 + ((chunk ^ (token / 2 % 4)) << 4);
+    };
+    const std::uint32_t to = chunk_of(lane % 8, lane / 8);
+    const std::uint32_t from = chunk_of(lane / 4, lane % 4);
     const std::int64_t row = std::int64_t{tile.first_route + lane / 4} * p.output_cols;
-    auto* dst = reinterpret_cast<std::uint8_t*>(output + row + row_cell * kCellRows + lane % 4 * 2);
-    const std::int64_t block_bytes = std::int64_t{p.output_cols} * 16;
-    const int num_cols = p.output_cols - row_cell * kCellRows;
+    const int col = row_cell * kCellRows + lane % 4 * 8;
+    __nv_bfloat16* dst = static_cast<__nv_bfloat16*>(p.args.output) + row + col;
+    const std::int64_t block_stride = std::int64_t{p.output_cols} * 8;
 #pragma unroll
     for (int block = 0; block < kTokens / 8; ++block) {
       if (block * 8 >= tile.num_tokens) break;
-      const bool inside = block * 8 + lane / 4 < tile.num_tokens;
+      std::uint32_t words[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float* v = acc[i / 2] + 4 * block + i % 2 * 2;
-        const std::uint32_t word = transposed_pair(v[0] * alpha, v[1] * alpha);
-        if (inside && i * 8 < num_cols) store_word(dst + block * block_bytes + i * 16, word);
+        words[i] = bf16_pair(v[0] * alpha, v[1] * alpha);
       }
+      __syncwarp();
+      ptx::store_transposed_8x8x4(to, words);
+      __syncwarp();
+      const uint4 row_part = ptx::load_shared_16(from);
+      if (block * 8 + lane / 4 < tile.num_tokens && col < p.output_cols)
+        *reinterpret_cast<uint4*>(dst + block * block_stride) = row_part;
     }
   }
 
@@ -316,12 +337,13 @@ struct Kernel {
   }
 
   static __device__ __forceinline__ void store_rows(const Params& p,
+                                                    const SharedStorage& s,
                                                     const Tile& tile,
                                                     int row_cell,
                                                     const Accumulators& acc) {
     const float alpha = p.args.alpha[0][tile.expert] * cuda::kDecodedScale;
     if (!p.rows_f32) {
-      store_bf16(p, tile, row_cell, acc, alpha);
+      store_bf16(p, s, tile, row_cell, acc, alpha);
       return;
     }
 #pragma unroll
@@ -344,7 +366,7 @@ struct Kernel {
       const int row_cell = tile.row_cell + static_cast<int>(threadIdx.x) / 32;
       if (row_cell >= p.row_cells) continue;
       if constexpr (kOutput == GemmOutput::kRows)
-        store_rows(p, tile, row_cell, acc);
+        store_rows(p, s, tile, row_cell, acc);
       else if (p.gated)
         store_gated(p, tile, row_cell, acc);
       else
@@ -362,10 +384,10 @@ struct Kernel {
                                           p.args.expert_count, kTokens);
     const int warp = static_cast<int>(threadIdx.x) / 32;
     if (warp >= kNumConsumerWarps) {
-      ptx::fewer_registers<40>();
+      ptx::fewer_registers<24>();
       if (warp == kNumConsumerWarps) copy_operands(p, s);
     } else {
-      ptx::more_registers<232>();
+      ptx::more_registers<240>();
       multiply<kOutput>(p, s);
     }
   }

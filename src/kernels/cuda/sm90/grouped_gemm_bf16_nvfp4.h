@@ -73,7 +73,10 @@ Status launch(const GroupedGemmShape& shape,
               const GroupedGemmArgs& args,
               CUstream_st* stream);
 
-/// Stages of 128 columns that fit beside the tables of 512 experts.
+/// Shared memory: a ring of stages of 128 columns, the epilogue's staging, and the tables of the
+/// experts.
+inline constexpr int kGemmMaxExperts = 384;
+inline constexpr int kGemmStagingBytes = 8 * 512;
 HALFBYTE_HOST_DEVICE constexpr int gemm_weight_stage_bytes() {
   return 8 * 2 * kCellBytes;
 }
@@ -81,8 +84,10 @@ HALFBYTE_HOST_DEVICE constexpr int gemm_token_stage_bytes(int tile_tokens) {
   return tile_tokens * 256;
 }
 HALFBYTE_HOST_DEVICE constexpr int gemm_num_stages(int tile_tokens) {
-  constexpr int kBudget = 227 * 1024 - 1024 - (3 * 512 + 1) * 4 - 1024;
-  const int fit = kBudget / (gemm_weight_stage_bytes() + gemm_token_stage_bytes(tile_tokens));
+  constexpr int kBesideRing =
+      1024 + kGemmStagingBytes + (3 * kGemmMaxExperts + 1) * 4 + 6 * 16 + 128;
+  const int fit = (227 * 1024 - kBesideRing) /
+                  (gemm_weight_stage_bytes() + gemm_token_stage_bytes(tile_tokens));
   return fit < 6 ? fit : 6;
 }
 

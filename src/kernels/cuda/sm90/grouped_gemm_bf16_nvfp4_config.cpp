@@ -8,7 +8,6 @@
 namespace halfbyte::sm90 {
 namespace {
 
-constexpr int kMaxExperts = 512;
 constexpr int kTileTokens[] = {32, 64, 96, 128, 144, 160};
 
 /// Relative time of a token column in a tile of this width: below 128 the tensor core waits for the
@@ -59,10 +58,10 @@ Status can_run(const GroupedGemmShape& shape, const device::Properties& limits) 
             fmt::format("grouped_gemm_bf16_nvfp4: {} rows, {} columns, want multiples of 16",
                         w.half_rows, w.cols)};
   }
-  if (w.num_experts < 1 || w.num_experts > kMaxExperts) {
+  if (w.num_experts < 1 || w.num_experts > kGemmMaxExperts) {
     return {StatusCode::kUnsupported,
             fmt::format("grouped_gemm_bf16_nvfp4: {} experts on one rank, want 1 to {}",
-                        w.num_experts, kMaxExperts)};
+                        w.num_experts, kGemmMaxExperts)};
   }
   if (shape.row_dtype != DType::kF32 && shape.row_dtype != DType::kBf16) {
     return {StatusCode::kUnsupported,
@@ -79,7 +78,7 @@ GroupedGemmConfig make_config(const GroupedGemmShape& shape,
   config.tile_tokens = tile_tokens;
   config.num_stages = gemm_num_stages(tile_tokens);
   config.shared_bytes =
-      1024 +
+      1024 + kGemmStagingBytes +
       config.num_stages * (gemm_weight_stage_bytes() + gemm_token_stage_bytes(tile_tokens) + 16) +
       (3 * static_cast<int>(shape.weights.shape.num_experts) + 1) * 4;
   config.num_ctas = limits.num_multiprocessors;

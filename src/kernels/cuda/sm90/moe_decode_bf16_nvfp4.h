@@ -92,6 +92,10 @@ struct MoeDecodeArgs {
   std::int32_t* counters = nullptr;  // [num_local_experts + 2], see reset_counters
 };
 
+/// Up to this many rows an expert with any, on average, this kernel is the faster one; above it,
+/// grouped_gemm_bf16_nvfp4 (docs/performance-sm90.md).
+inline constexpr double kMaxDecodeRowsPerExpert = 20;
+
 Status can_run(const MoeDecodeShape& shape, const device::Properties& limits);
 /// Every tile that is compiled; each can be forced, and each is correct for every shape.
 std::span<const MoeDecodeTile> list_moe_decode_tiles();

@@ -22,8 +22,9 @@ const MoeDecodeTile& choose_tile(const MoeDecodeShape& shape, int num_ctas) {
   if (rows_per_expert > 6) return kTiles[1];
   const double large_tiles =
       shape.expected_experts * static_cast<double>(shape.gate_up().rows()) / 128;
-  // With fewer than two tiles a CTA the last ones decide: smaller tiles end together.
-  if (large_tiles < 2 * num_ctas) return kTiles[3];
+  // With fewer tiles than CTAs smaller ones use more of them; each costs another epilogue.
+  if (large_tiles < 64) return kTiles[3];
+  if (large_tiles < 0.75 * num_ctas) return kTiles[2];
   return kTiles[0];
 }
 
