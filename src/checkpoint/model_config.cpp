@@ -35,6 +35,8 @@ Result<json> parse_named(std::string_view text, std::string_view name) {
   return parsed;
 }
 
+constexpr std::int64_t kMaxLayers = 65536;
+
 std::string first_architecture(const json& object) {
   const auto it = object.find("architectures");
   if (it == object.end() || !it->is_array() || it->empty() || !it->front().is_string()) return {};
@@ -49,6 +51,11 @@ const json& text_settings(const json& config) {
 
 void read_sizes(ConfigReader& reader, ModelConfig& config) {
   reader.required({"num_hidden_layers"}, config.num_hidden_layers);
+  // Layers are walked; a damaged number must not become an endless walk.
+  if (config.num_hidden_layers > kMaxLayers) {
+    reader.fail(fmt::format("num_hidden_layers: want at most {}, got {}", kMaxLayers,
+                            config.num_hidden_layers));
+  }
   reader.required({"hidden_size"}, config.hidden_size);
   reader.required({"intermediate_size"}, config.intermediate_size);
   reader.required({"vocab_size"}, config.vocab_size);

@@ -124,10 +124,10 @@ TEST(ModelConfig, AMissingSizeIsAnErrorThatNamesIt) {
 
 TEST(ModelConfig, WrongTypesAndRangesAreErrors) {
   const std::pair<const char*, json> cases[] = {
-      {"hidden_size", "64"},  {"hidden_size", -1},        {"hidden_size", 0},
-      {"hidden_size", 1.5},   {"rms_norm_eps", "x"},      {"norm_topk_prob", 1},
-      {"mlp_only_layers", 3}, {"num_key_value_heads", 3}, {"eos_token_id", "x"},
-      {"eos_token_id", -1},   {"num_experts_per_tok", 9}};
+      {"hidden_size", "64"},          {"hidden_size", -1},        {"hidden_size", 0},
+      {"hidden_size", 1.5},           {"rms_norm_eps", "x"},      {"norm_topk_prob", 1},
+      {"mlp_only_layers", 3},         {"num_key_value_heads", 3}, {"eos_token_id", "x"},
+      {"num_hidden_layers", 1000000}, {"eos_token_id", -1},       {"num_experts_per_tok", 9}};
   for (const auto& [key, value] : cases) {
     json config = qwen();
     config[key] = value;
