@@ -37,10 +37,30 @@ Result<MoeSpec> read_moe_spec(CheckpointWeights& weights, const ModelOptions& op
   return spec;
 }
 
+// Ranks are threads here: past this a process does not get them, and no machine has cores for them.
+constexpr int kMaxRanks = 1024;
+
+// A transport is wanted exactly when there is more than one rank.
+Status check_single_rank(const std::string& wanted) {
+  if (wanted == "auto" || wanted == "local") return {};
+  return {StatusCode::kInvalidArgument,
+          fmt::format("--moe-transport {} connects ranks, and there is 1: give --tp-size or "
+                      "--ep-size, or leave the transport to auto",
+                      wanted)};
+}
+
 // One transport per rank, or none for a single rank. All ranks of this engine are its threads.
 Result<std::vector<std::unique_ptr<Transport>>> connect_ranks(const std::string& wanted,
                                                               int num_ranks) {
-  if (num_ranks == 1) return std::vector<std::unique_ptr<Transport>>();
+  if (num_ranks == 1) {
+    HALFBYTE_RETURN_IF_ERROR(check_single_rank(wanted));
+    return std::vector<std::unique_ptr<Transport>>();
+  }
+  if (num_ranks > kMaxRanks) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("--tp-size is {}, want at most {}: each rank is a thread here",
+                              num_ranks, kMaxRanks));
+  }
   if (wanted == "auto" || wanted == "in_process") return make_in_process_transports(num_ranks);
   for (const TransportEntry& entry : list_transports()) {
     if (entry.name == wanted && !entry.available.ok()) return entry.available.clone();

@@ -104,7 +104,9 @@ Status load_one_expert(CheckpointWeights& weights,
   {
     HALFBYTE_ASSIGN_OR_RETURN(const LoadedExpert expert, weights.expert(layer_idx, expert_idx));
     Status status = layer.load_expert(expert_idx, expert.view());
-    if (!status.ok()) return std::move(status).with_context(fmt::format("expert {}", expert_idx));
+    if (!status.ok())
+      return std::move(status).with_context(
+          fmt::format("layer {}: expert {}", layer_idx, expert_idx));
   }
   weights.drop_expert(layer_idx, expert_idx);
   return {};
@@ -136,9 +138,14 @@ class RankLoader {
     const auto num_layers = static_cast<std::int64_t>(context_.layers.size());
     for (std::int64_t i = 0; i < num_layers; ++i) {
       const auto& info = context_.layers[static_cast<std::size_t>(i)];
-      auto layer = info ? load_layer(i, *info) : Result<std::unique_ptr<MoeLayer>>(nullptr);
-      if (!layer.ok()) return layer.take_status().with_context(fmt::format("layer {}", i));
-      experts.push_back(std::move(layer).value());
+      experts.emplace_back();
+      if (info) {
+        const std::string context = fmt::format("layer {}", i);
+        HALFBYTE_RETURN_IF_ERROR(create_layer(*info, experts.back()).with_context(context));
+        // What is wrong with an expert names its layer itself.
+        HALFBYTE_RETURN_IF_ERROR(load_experts(context_.weights, i, *experts.back(), loaders_));
+        HALFBYTE_RETURN_IF_ERROR(experts.back()->finish_loading().with_context(context));
+      }
       if (is_rank_zero() && context_.progress) context_.progress(i + 1, num_layers);
     }
     return {};
@@ -147,15 +154,11 @@ class RankLoader {
  private:
   bool is_rank_zero() const { return transport_ == nullptr || transport_->rank() == 0; }
 
-  Result<std::unique_ptr<MoeLayer>> load_layer(std::int64_t layer_idx,
-                                               const ExpertLayerInfo& info) {
+  Status create_layer(const ExpertLayerInfo& info, std::unique_ptr<MoeLayer>& layer) {
     MoeSpec spec = moe_spec_of(context_.weights.config(), info.format, context_.options);
     spec.declares_activation_quantization = info.declares_activation_quantization;
-    HALFBYTE_ASSIGN_OR_RETURN(std::unique_ptr<MoeLayer> layer,
-                              MoeLayer::create(spec, moe_, info.input_scales, transport_));
-    HALFBYTE_RETURN_IF_ERROR(load_experts(context_.weights, layer_idx, *layer, loaders_));
-    HALFBYTE_RETURN_IF_ERROR(layer->finish_loading());
-    return layer;
+    HALFBYTE_ASSIGN_OR_RETURN(layer, MoeLayer::create(spec, moe_, info.input_scales, transport_));
+    return {};
   }
 
   const LoadContext& context_;
@@ -222,7 +225,36 @@ Result<std::vector<std::pair<float, float>>> read_kv_scales(CheckpointWeights& w
   return scales;
 }
 
+// Enough to open the operations and load; nothing runs.
+ModelOptions options_to_check(const ModelConfig& config) {
+  ModelOptions options;
+  options.dtype = ComputeDtype::kFloat32;
+  options.max_context_tokens = config.max_position_embeddings;
+  options.kv_cache_blocks = 1;
+  options.moe.activation_mode = ActivationMode::kW4a16;
+  options.moe.runner_backend = "cpu";
+  options.moe.capacity_tokens = 1;
+  return options;
+}
+
 }  // namespace
+
+Status check_architecture(const ModelConfig& config) {
+  HALFBYTE_ASSIGN_OR_RETURN(const Architecture* architecture, find_architecture(config));
+  return architecture->check(config);
+}
+
+Status check_model_tensors(CheckpointWeights& weights) {
+  const ModelConfig& config = weights.config();
+  const ModelOptions options = resolve(options_to_check(config), 1);
+  HALFBYTE_ASSIGN_OR_RETURN(const Architecture* architecture, find_architecture(config));
+  HALFBYTE_ASSIGN_OR_RETURN(const auto ops, make_ops(config, options));
+  auto layers = read_expert_layers(weights, options.moe.activation_mode);
+  if (!layers.ok()) return layers.take_status();
+  auto shared = SharedWeights::load(weights, *architecture, options, *ops);
+  if (!shared.ok()) return shared.take_status();
+  return weights.check_all_consumed();
+}
 
 MoeSpec moe_spec_of(const ModelConfig& config,
                     WeightFormat expert_format,

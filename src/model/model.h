@@ -79,6 +79,14 @@ Result<std::vector<std::unique_ptr<Model>>> load_model(
     std::shared_ptr<NoticeSink> notices,
     const std::function<void(std::int64_t, std::int64_t)>& progress);
 
+/// Why no model of this build computes what the config describes; ok: one does.
+Status check_architecture(const ModelConfig& config);
+
+/// Loads what all ranks share and drops it again: the error is about a tensor outside the experts
+/// that is missing or has another size than the config says, or names every tensor, of experts
+/// too, that the model would not use. The architecture must be one that runs.
+Status check_model_tensors(CheckpointWeights& weights);
+
 /// The MoeSpec of a layer under a config, without loading anything: for plan and inspect.
 MoeSpec moe_spec_of(const ModelConfig& config,
                     WeightFormat expert_format,

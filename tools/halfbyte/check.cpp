@@ -112,11 +112,35 @@ void exit_on_findings(const std::vector<std::string>& findings) {
   throw CLI::RuntimeError(1);
 }
 
+/// What a run would find beyond the bytes: tensors that the model lacks or does not use, and input
+/// scales that only some modes read.
+void check_use(CheckpointWeights& weights, NoticeSink& notices) {
+  if (const Status status = check_architecture(weights.config()); !status.ok()) {
+    notices.notice("model", fmt::format("the tensors outside the experts are not compared with a "
+                                        "model: {}",
+                                        status.message()));
+    return;
+  }
+  if (const Status status = check_model_tensors(weights); !status.ok()) {
+    exit_on_findings({status.to_string()});
+  }
+  for (std::int64_t layer = 0; layer < weights.config().num_hidden_layers; ++layer) {
+    if (!is_moe_layer(weights.config(), layer)) continue;
+    const auto info = weights.expert_layer(layer, ActivationMode::kW4a16);
+    if (!info.ok() || !info->declares_activation_quantization) continue;
+    const auto w4a4 = weights.expert_layer(layer, ActivationMode::kW4a4);
+    if (w4a4.ok()) continue;
+    notices.notice(fmt::format("w4a4 {}", layer),
+                   fmt::format("mode w4a4 will be refused: {}", w4a4.status().message()));
+  }
+}
+
 void check(const CheckOptions& options) {
   const auto notices = std::make_shared<NoticeSink>(print_notice);
   const CheckpointReport report =
       CheckpointWeights::check(options.model, options.ignore_index, notices);
   exit_on_findings(report.findings);
+  check_use(*report.weights, *notices);
   const CheckpointSummary summary = report.weights->summarize();
   fmt::print(
       "{} tensors: scalars, shapes and block scales are good; {:.2f} % of the block scales "

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""command_test.py HALFBYTE MODEL: what the command answers when it is misused or its files are damaged."""
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+HALFBYTE, MODEL = sys.argv[1:3]
+PROMPT = ["--prompt", "Hi", "--max-new-tokens", "2"]
+
+
+def halfbyte(*args, env=None, stdin=b"", stdout=subprocess.PIPE):
+    return subprocess.run([HALFBYTE, *args], input=stdin, stdout=stdout, stderr=subprocess.PIPE, timeout=60,
+                          env={**os.environ, **(env or {})})
+
+
+def read_model():
+    with open(os.path.join(MODEL, "model.safetensors"), "rb") as file:
+        (size,) = struct.unpack("<Q", file.read(8))
+        return json.loads(file.read(size)), bytearray(file.read())
+
+
+def write_model(folder, header, data):
+    """Packs the tensors of `header` anew."""
+    packed, kept = bytearray(), {}
+    for name, entry in header.items():
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            entry = {**entry, "data_offsets": [len(packed), len(packed) + end - begin]}
+            packed += data[begin:end]
+        kept[name] = entry
+    text = json.dumps(kept).encode()
+    text += b" " * (-len(text) % 8)
+    with open(os.path.join(folder, "model.safetensors"), "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + packed)
+
+
+class CommandTest(unittest.TestCase):
+    def assert_error(self, result, *wanted):
+        """Status 1, nothing on stdout, and one line of error that holds every text of `wanted`."""
+        lines = [line for line in result.stderr.decode(errors="replace").splitlines() if line.startswith("error: ")]
+        self.assertEqual((result.returncode, result.stdout, len(lines)), (1, b"", 1), result.stderr)
+        for text in wanted:
+            self.assertIn(text, lines[0])
+
+    def damaged(self, change):
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        shutil.copytree(MODEL, folder, dirs_exist_ok=True)
+        header, data = read_model()
+        change(header, data)
+        write_model(folder, header, data)
+        return folder
+
+    def test_a_misused_command_says_which_word_is_wrong(self):
+        self.assert_error(halfbyte("foo"), '"foo"', "halfbyte --help")
+        self.assert_error(halfbyte("run", "--nope"), '"--nope"', "halfbyte run --help")
+        self.assert_error(halfbyte("run", MODEL, *PROMPT, "--dtype", "x"), "--dtype", '"x"', "float32")
+
+    def test_numbers_that_do_not_fit_are_refused(self):
+        for option, value in (("--seed", "-1"), ("--seed", str(2**64)), ("--max-new-tokens", "9" * 20)):
+            self.assert_error(halfbyte("run", MODEL, "--prompt", "Hi", option, value), option, value)
+
+    def test_a_variable_that_is_no_flag_is_refused(self):
+        self.assert_error(halfbyte("run", MODEL, *PROMPT, env={"HALFBYTE_MOE_NVFP4_DISPATCH": "maybe"}), "maybe")
+
+    def test_a_prompt_that_is_not_utf8_or_not_there_is_refused(self):
+        self.assert_error(halfbyte("run", MODEL, "--prompt", b"a\xff"), "byte 1 is 0xFF")
+        self.assert_error(halfbyte("run", MODEL), "no prompt")
+
+    def test_ranks_and_transports_that_cannot_be_are_refused(self):
+        self.assert_error(halfbyte("run", MODEL, *PROMPT, "--ep-size", "65536"), "65536", "1024")
+        self.assert_error(halfbyte("run", MODEL, *PROMPT, "--moe-transport", "in_process"), "in_process", "--tp-size")
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "needs /dev/full")
+    def test_an_answer_that_cannot_be_written_is_an_error(self):
+        with open("/dev/full", "wb") as full:
+            self.assertEqual(halfbyte("plan", MODEL, "--json", stdout=full).returncode, 1)
+
+    def test_json_is_one_object_and_nothing_else(self):
+        result = halfbyte("run", MODEL, *PROMPT, "--json")
+        self.assertEqual(json.loads(result.stdout)["completion_tokens"], 2)
+        self.assertEqual(result.stdout.count(b"\n"), 1)
+
+    def test_an_interrupted_answer_ends_with_130(self):
+        command = [HALFBYTE, "run", MODEL, "--prompt", "Hi", "--ignore-eos", "--max-new-tokens", "900"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        first = process.stdout.read(1)  # the answer is under way
+        time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, log = process.communicate(timeout=60)
+        self.assertEqual((len(first), process.returncode), (1, 130))
+        self.assertIn(b"cancelled", log)
+
+    def test_check_finds_what_a_run_would_find(self):
+        lacking = self.damaged(lambda header, data: header.pop("model.norm.weight"))
+        self.assert_error(halfbyte("check", lacking), "norm.weight")
+        spare = self.damaged(lambda header, data: header.update({"model.spare": header["model.norm.weight"]}))
+        self.assert_error(halfbyte("check", spare), "model.spare")
+
+    def test_a_bad_block_scale_is_named_once_with_its_place(self):
+        name = "model.layers.1.mlp.experts.5.down_proj.weight_scale"
+
+        def negate(header, data):
+            data[header[name]["data_offsets"][0] + 3] = 0x80
+
+        place = "layer 1: expert 5: down_proj.weight_scale: row 0, group 3: byte 0x80"
+        self.assert_error(halfbyte("run", self.damaged(negate), *PROMPT), "corrupt_data: " + place)
+
+    def test_a_bad_input_scale_is_a_notice_of_check_and_an_error_of_w4a4(self):
+        name = "model.layers.1.mlp.experts.5.up_proj.input_scale"
+
+        def negate(header, data):
+            begin = header[name]["data_offsets"][0]
+            data[begin:begin + 4] = struct.pack("<f", -1.0)
+
+        folder = self.damaged(negate)
+        result = halfbyte("check", folder)
+        self.assertEqual(result.returncode, 0)
+        self.assertIn(b"mode w4a4 will be refused: layer 1: expert 5: up_proj.input_scale: value -1", result.stderr)
+        self.assert_error(halfbyte("run", folder, *PROMPT, "--moe-activation-mode", "w4a4"), "up_proj.input_scale")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
