@@ -2,8 +2,8 @@
 include(GoogleTest)
 
 # halfbyte_test(NAME SOURCES ... DEPENDS layer ... [LABELS label ...])
-# One GoogleTest program; each of its tests is a ctest test. Labels in use: slow, gpu, threads (what the
-# tsan preset builds and runs).
+# One GoogleTest program; each of its tests is a ctest test. Labels in use: slow, gpu, cuda (what the
+# cuda preset runs without a GPU), threads (what the tsan preset builds and runs).
 add_custom_target(threads_tests)
 # Every test program, and what else the asan preset runs; not the command or the benchmarks.
 add_custom_target(all_tests)
