@@ -10,6 +10,8 @@ namespace halfbyte {
 namespace {
 
 constexpr std::int64_t kMaxListedExperts = 16;
+constexpr std::string_view kGateUpScale = "gate_up.input_scale";
+constexpr std::string_view kDownScale = "down.input_scale";
 
 bool is_absent(const ScaleTensor& scale) {
   return scale.shape.empty() && scale.values.empty();
@@ -133,17 +135,15 @@ void notice_mismatch(const ExpertScales& scales, NoticeSink& notices) {
 
 Status MoeLayer::Impl::resolve_input_scales(const ExpertInputScales& input_scales) {
   if (plan.experts.mode != ActivationMode::kW4a4) return {};
-  constexpr std::string_view kGateUp = "gate_up.input_scale";
-  constexpr std::string_view kDown = "down.input_scale";
-  if (is_absent(input_scales.gate_up)) return missing_input_scale(kGateUp);
-  if (is_absent(input_scales.down)) return missing_input_scale(kDown);
+  if (is_absent(input_scales.gate_up)) return missing_input_scale(kGateUpScale);
+  if (is_absent(input_scales.down)) return missing_input_scale(kDownScale);
   const std::int64_t num_local = plan.experts.shard.num_local_experts;
+  HALFBYTE_ASSIGN_OR_RETURN(const float s1,
+                            resolve_input_scale(input_scales.gate_up, kGateUpScale, true,
+                                                spec.num_experts, num_local, transport, *notices));
   HALFBYTE_ASSIGN_OR_RETURN(
-      const float s1, resolve_input_scale(input_scales.gate_up, kGateUp, true, spec.num_experts,
+      const float s2, resolve_input_scale(input_scales.down, kDownScale, false, spec.num_experts,
                                           num_local, transport, *notices));
-  HALFBYTE_ASSIGN_OR_RETURN(const float s2,
-                            resolve_input_scale(input_scales.down, kDown, false, spec.num_experts,
-                                                num_local, transport, *notices));
   ready = false;
   scales.s1 = s1;
   scales.s2 = s2;
