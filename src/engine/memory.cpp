@@ -26,10 +26,10 @@ std::optional<std::int64_t> parse_number(std::string_view text) {
 }  // namespace
 
 std::int64_t parse_mem_available(std::string_view meminfo) {
-  constexpr std::string_view key = "MemAvailable:";
-  const std::size_t at = meminfo.find(key);
+  constexpr std::string_view kKey = "MemAvailable:";
+  const std::size_t at = meminfo.find(kKey);
   if (at == std::string_view::npos) return 0;
-  return parse_number(meminfo.substr(at + key.size())).value_or(0) * 1024;
+  return parse_number(meminfo.substr(at + kKey.size())).value_or(0) * 1024;
 }
 
 std::int64_t available_memory_bytes() {
