@@ -90,7 +90,7 @@ Status EngineLoop::validate(const Request& request) const {
   if (needed > num_blocks_) {
     return {StatusCode::kInvalidArgument,
             fmt::format("{} prompt tokens and up to {} new ones need {} cache blocks of {} tokens, "
-                        "the KV cache has {}: shorten the request or raise kv_cache_tokens",
+                        "the KV cache has {}: shorten the request or raise --max-total-tokens",
                         prompt_tokens, answer_tokens, needed, kKvBlockTokens, num_blocks_)};
   }
   return {};

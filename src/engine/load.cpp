@@ -144,8 +144,9 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
     HALFBYTE_ASSIGN_OR_RETURN(EngineParts parts, load_engine_parts(options));
     return EngineFactory::start(std::move(parts));
   } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kOutOfMemory,
-                  "host memory ran out while loading: lower kv_cache_tokens or max_prefill_tokens");
+    return Status(
+        StatusCode::kOutOfMemory,
+        "host memory ran out while loading: lower --max-total-tokens or --max-prefill-tokens");
   } catch (const std::exception& e) {
     return Status(StatusCode::kInternal, e.what());
   }

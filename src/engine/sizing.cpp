@@ -56,7 +56,7 @@ Result<std::int64_t> decide_kv_blocks(const KvCacheSizing& sizing) {
   if (sizing.wanted_tokens < 0) {
     return Status(
         StatusCode::kInvalidArgument,
-        fmt::format("kv_cache_tokens is {}, want at least 1, or 0 to let the engine decide",
+        fmt::format("--max-total-tokens is {}, want at least 1, or 0 to let the engine decide",
                     sizing.wanted_tokens));
   }
   if (sizing.wanted_tokens > 0) return blocks_for(sizing.wanted_tokens);

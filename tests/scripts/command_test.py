@@ -78,6 +78,9 @@ class CommandTest(unittest.TestCase):
         self.assert_error(halfbyte("run", MODEL, *PROMPT, "--ep-size", "65536"), "65536", "1024")
         self.assert_error(halfbyte("run", MODEL, *PROMPT, "--moe-transport", "in_process"), "in_process", "--tp-size")
 
+    def test_a_request_that_does_not_fit_the_cache_names_the_option(self):
+        self.assert_error(halfbyte("run", MODEL, "--prompt", "Hi", "--max-total-tokens", "16"), "--max-total-tokens")
+
     @unittest.skipUnless(os.path.exists("/dev/full"), "needs /dev/full")
     def test_an_answer_that_cannot_be_written_is_an_error(self):
         with open("/dev/full", "wb") as full:
