@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/no_throw.h"
 #include "base/thread_pool.h"
 #include "moe/layer_impl.h"
 #include "moe/registry.h"
@@ -49,10 +50,10 @@ std::shared_ptr<MoeWorkspace> make_moe_workspace() {
 MoeLayer::MoeLayer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 MoeLayer::~MoeLayer() = default;
 
-Result<std::unique_ptr<MoeLayer>> MoeLayer::create(const MoeSpec& spec,
-                                                   const MoeOptions& options,
-                                                   const ExpertInputScales& input_scales,
-                                                   Transport* transport) {
+Result<std::unique_ptr<MoeLayer::Impl>> MoeLayer::Impl::make(const MoeSpec& spec,
+                                                             const MoeOptions& options,
+                                                             const ExpertInputScales& input_scales,
+                                                             Transport* transport) {
   const int rank = transport == nullptr ? 0 : transport->rank();
   const int num_ranks = transport == nullptr ? 1 : transport->num_ranks();
   auto impl = std::make_unique<Impl>();
@@ -78,7 +79,17 @@ Result<std::unique_ptr<MoeLayer>> MoeLayer::create(const MoeSpec& spec,
   impl->bucket_offset.assign(num_local + 1, 0);
   impl->bucket_count.assign(num_local, 0);
   impl->counters.tokens_per_expert.assign(static_cast<std::size_t>(spec.num_experts), 0);
-  return std::unique_ptr<MoeLayer>(new MoeLayer(std::move(impl)));
+  return impl;
+}
+
+Result<std::unique_ptr<MoeLayer>> MoeLayer::create(const MoeSpec& spec,
+                                                   const MoeOptions& options,
+                                                   const ExpertInputScales& input_scales,
+                                                   Transport* transport) {
+  return no_throw([&]() -> Result<std::unique_ptr<MoeLayer>> {
+    HALFBYTE_ASSIGN_OR_RETURN(auto impl, Impl::make(spec, options, input_scales, transport));
+    return std::unique_ptr<MoeLayer>(new MoeLayer(std::move(impl)));
+  });
 }
 
 std::int64_t MoeLayer::first_expert() const {

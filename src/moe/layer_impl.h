@@ -50,7 +50,13 @@ struct MoeLayer::Impl {
                        plan.experts.max_routes, spec.hidden_size)};
   }
 
+  // layer.cpp
+  static Result<std::unique_ptr<Impl>> make(const MoeSpec& spec,
+                                            const MoeOptions& options,
+                                            const ExpertInputScales& input_scales,
+                                            Transport* transport);
   // layer_load.cpp
+  Status load_arrays(const ExpertArrays& arrays);
   Status resolve_input_scales(const ExpertInputScales& input_scales);
   Status load_checked(std::int64_t expert_idx, const CanonicalExpert& expert);
   // layer_run.cpp

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/no_throw.h"
 #include "moe/layer_impl.h"
 #include "moe/spec.h"
 
@@ -171,14 +172,21 @@ Status MoeLayer::load_expert(std::int64_t expert_idx, const CanonicalExpert& exp
   HALFBYTE_RETURN_IF_ERROR(check_expert_idx(expert_idx, impl_->spec.num_experts));
   if (!is_local(impl_->plan.experts.shard, expert_idx)) return {};
   const std::string where = fmt::format("expert {}", expert_idx);
-  auto checked = check_expert(impl_->spec, expert);
-  if (!checked.ok()) return checked.take_status().with_context(where);
-  return impl_->load_checked(expert_idx, checked->view).with_context(where);
+  return no_throw([&]() -> Status {
+           HALFBYTE_ASSIGN_OR_RETURN(const CheckedExpert checked,
+                                     check_expert(impl_->spec, expert));
+           return impl_->load_checked(expert_idx, checked.view);
+         })
+      .with_context(where);
 }
 
 Status MoeLayer::load_arrays(const ExpertArrays& arrays) {
-  const MoeSpec& spec = impl_->spec;
-  const ExpertShard& shard = impl_->plan.experts.shard;
+  HALFBYTE_RETURN_IF_ERROR(no_throw([&] { return impl_->load_arrays(arrays); }));
+  return finish_loading();
+}
+
+Status MoeLayer::Impl::load_arrays(const ExpertArrays& arrays) {
+  const ExpertShard& shard = plan.experts.shard;
   const bool all = arrays.num_experts == spec.num_experts;
   if (!all && arrays.num_experts != shard.num_local_experts) {
     return {StatusCode::kInvalidArgument,
@@ -204,11 +212,10 @@ Status MoeLayer::load_arrays(const ExpertArrays& arrays) {
   }
   for (std::int64_t e = 0; e < shard.num_local_experts; ++e) {
     const std::int64_t expert_idx = shard.first_expert + e;
-    HALFBYTE_RETURN_IF_ERROR(
-        impl_->load_checked(expert_idx, experts[static_cast<std::size_t>(e)].view)
-            .with_context(fmt::format("expert {}", expert_idx)));
+    HALFBYTE_RETURN_IF_ERROR(load_checked(expert_idx, experts[static_cast<std::size_t>(e)].view)
+                                 .with_context(fmt::format("expert {}", expert_idx)));
   }
-  return finish_loading();
+  return {};
 }
 
 Status MoeLayer::set_input_scales(const ExpertInputScales& input_scales) {
