@@ -22,7 +22,7 @@ namespace halfbyte::sm90::grouped_gemm {
 inline constexpr int kNumThreads = 384;
 inline constexpr int kNumConsumerWarps = 8;
 inline constexpr int kTileRowCells = 8;  // 256 rows
-inline constexpr int kStageCells = 2;    // 128 columns
+inline constexpr int kStageCells = kGemmStageCells;
 
 struct Params {
   GroupedGemmArgs args;
@@ -173,7 +173,7 @@ struct Kernel {
     std::uint32_t a0[16];
     std::uint32_t a1[16];
     Words words;
-    int half = 0;
+    int in_stage = 0;
     int finished = -1;
 #pragma unroll
     for (int i = 0; i < kTokens / 2; ++i)
@@ -185,7 +185,7 @@ struct Kernel {
 #pragma unroll 1
     for (int cell = 0; cell < p.col_cells; ++cell) {
       const std::uint64_t tokens =
-          ptx::swizzled_operand(s.tokens + ring.slot * kTokenBytes + half * kTokens * 128);
+          ptx::swizzled_operand(s.tokens + ring.slot * kTokenBytes + in_stage * kTokens * 128);
       multiply_step(acc[0], a0, tokens);
       ptx::wgmma_wait<1>();
       __syncwarp();
@@ -194,15 +194,14 @@ struct Kernel {
       cuda::decode_tile(words.tile[1], cuda::scale_pair(words.scales, 2),
                         cuda::scale_pair(words.scales, 3), a1);
       multiply_step(acc[1], a1, tokens);
-      half ^= 1;
-      if (half == 0 || cell + 1 == p.col_cells) {
+      if (++in_stage == kStageCells || cell + 1 == p.col_cells) {
         finished = ring.slot;
-        half = 0;
+        in_stage = 0;
         ring.advance();
       }
       if (cell + 1 < p.col_cells) {
-        if (half == 0) ptx::wait(s.full + 8 * ring.slot, ring.parity);
-        load_words(codes, scales, ring.slot * kWeightBytes + half * kCellBytes, words);
+        if (in_stage == 0) ptx::wait(s.full + 8 * ring.slot, ring.parity);
+        load_words(codes, scales, ring.slot * kWeightBytes + in_stage * kCellBytes, words);
       }
       ptx::wgmma_wait<1>();
       cuda::decode_tile(words.tile[0], cuda::scale_pair(words.scales, 0),

@@ -75,20 +75,21 @@ Status launch(const GroupedGemmShape& shape,
 
 /// Shared memory: a ring of stages of 128 columns, the epilogue's staging, and the tables of the
 /// experts.
+inline constexpr int kGemmStageCells = 2;
 inline constexpr int kGemmMaxExperts = 384;
 inline constexpr int kGemmStagingBytes = 8 * 512;
 HALFBYTE_HOST_DEVICE constexpr int gemm_weight_stage_bytes() {
-  return 8 * 2 * kCellBytes;
+  return 8 * kGemmStageCells * kCellBytes;
 }
 HALFBYTE_HOST_DEVICE constexpr int gemm_token_stage_bytes(int tile_tokens) {
-  return tile_tokens * 256;
+  return tile_tokens * kGemmStageCells * 128;
 }
 HALFBYTE_HOST_DEVICE constexpr int gemm_num_stages(int tile_tokens) {
   constexpr int kBesideRing =
-      1024 + kGemmStagingBytes + (3 * kGemmMaxExperts + 1) * 4 + 6 * 16 + 128;
+      1024 + kGemmStagingBytes + (3 * kGemmMaxExperts + 1) * 4 + 12 * 16 + 64;
   const int fit = (227 * 1024 - kBesideRing) /
                   (gemm_weight_stage_bytes() + gemm_token_stage_bytes(tile_tokens));
-  return fit < 6 ? fit : 6;
+  return fit < 12 ? fit : 12;
 }
 
 }  // namespace halfbyte::sm90

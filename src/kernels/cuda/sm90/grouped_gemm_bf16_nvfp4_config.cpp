@@ -39,7 +39,7 @@ std::string GroupedGemmConfig::to_string() const {
   return fmt::format(
       "grouped_gemm_bf16_nvfp4: 256 rows x {} tokens, {} stages of 128 columns, {} B shared, {} "
       "CTAs",
-      tile_tokens, num_stages, shared_bytes, num_ctas);
+      tile_tokens, num_stages, 64 * kGemmStageCells, shared_bytes, num_ctas);
 }
 
 std::span<const int> list_tile_tokens() {
