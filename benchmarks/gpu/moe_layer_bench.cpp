@@ -402,25 +402,27 @@ Status run_prefill(const Case& c,
     report(c, work, fmt::format("prefill 256x{}", tokens), t, floor,
            tokens == chosen && work.routes / work.experts > sm90::kMaxDecodeRowsPerExpert, json);
   }
-  const auto part = [&](const std::function<Status(int)>& enqueue) -> Result<double> {
-    HALFBYTE_ASSIGN_OR_RETURN(const Timing t, time_graph(stream, num_steps, enqueue));
-    return t.median_us;
+  const auto part = [&](const std::function<Status(int)>& enqueue) {
+    return time_graph(stream, num_steps, enqueue);
   };
   HALFBYTE_RETURN_IF_ERROR(layer.group(steps[0], stream));
-  HALFBYTE_ASSIGN_OR_RETURN(const double gather,
+  HALFBYTE_ASSIGN_OR_RETURN(const Timing gather,
                             part([&](int) { return layer.gather(chosen, stream); }));
-  HALFBYTE_ASSIGN_OR_RETURN(const double first, part([&](int i) {
+  HALFBYTE_ASSIGN_OR_RETURN(const Timing first, part([&](int i) {
                               return layer.gemm(false, weights, i, chosen, properties, stream);
                             }));
-  HALFBYTE_ASSIGN_OR_RETURN(const double second, part([&](int i) {
+  HALFBYTE_ASSIGN_OR_RETURN(const Timing second, part([&](int i) {
                               return layer.gemm(true, weights, i, chosen, properties, stream);
                             }));
   const double flops =
       4 * static_cast<double>(steps[0].routes * c.hidden_size * c.intermediate_size);
   fmt::print(
-      "{:10} T {:5} gather {:.2f} us, gemm1 {:.1f} us ({:.0f} TFLOP/s), gemm2 {:.1f} us "
-      "({:.0f})\n",
-      c.name, c.num_tokens, gather, first, flops / first / 1e6, second, flops / 2 / second / 1e6);
+      "{:10} T {:5} gather {:.2f} us, gemm1 {:.1f} us ({:.0f} TFLOP/s, {:.0f} MHz, {:.0f} W), "
+      "gemm2 "
+      "{:.1f} us ({:.0f} TFLOP/s, {:.0f} MHz, {:.0f} W)\n",
+      c.name, c.num_tokens, gather.median_us, first.median_us, flops / first.median_us / 1e6,
+      first.sm_mhz, first.watts, second.median_us, flops / 2 / second.median_us / 1e6,
+      second.sm_mhz, second.watts);
   return {};
 }
 
