@@ -118,6 +118,7 @@ Status RawTensors::map_files(const std::vector<std::string>& names) {
 
 Result<std::vector<FileEntries>> RawTensors::read_headers() const {
   std::vector<Result<FileEntries>> headers;
+  headers.reserve(files_.size());
   for (std::size_t i = 0; i < files_.size(); ++i)
     headers.emplace_back(FileEntries());
   const auto num_files = static_cast<std::int64_t>(files_.size());

@@ -330,9 +330,11 @@ Status InProcessTransport::all_to_all(std::span<const std::byte> in,
 }  // namespace
 
 std::vector<std::unique_ptr<Transport>> make_in_process_transports(int num_ranks) {
-  const auto board = std::make_shared<Board>(std::max(num_ranks, 0));
+  const int wanted = std::max(num_ranks, 0);
+  const auto board = std::make_shared<Board>(wanted);
   std::vector<std::unique_ptr<Transport>> transports;
-  for (int rank = 0; rank < num_ranks; ++rank) {
+  transports.reserve(static_cast<std::size_t>(wanted));
+  for (int rank = 0; rank < wanted; ++rank) {
     transports.push_back(std::make_unique<InProcessTransport>(board, rank));
   }
   return transports;
