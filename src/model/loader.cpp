@@ -189,6 +189,7 @@ Status load_all_experts(const LoadContext& context,
   if (transports.empty()) return load_rank_experts(context, nullptr, notices, ranks.front());
   FirstFailure failure;
   std::vector<std::thread> threads;
+  threads.reserve(transports.size());
   for (std::size_t r = 0; r < transports.size(); ++r) {
     threads.emplace_back([&, r] {
       failure.set(load_rank_experts(context, transports[r].get(), notices, ranks[r]));
@@ -277,7 +278,7 @@ Result<std::vector<std::unique_ptr<Model>>> load_model(
     CheckpointWeights& weights,
     const ModelOptions& options,
     std::span<const std::unique_ptr<Transport>> transports,
-    std::shared_ptr<NoticeSink> notices,
+    const std::shared_ptr<NoticeSink>& notices,
     const std::function<void(std::int64_t, std::int64_t)>& progress) {
   const ModelConfig& config = weights.config();
   const std::size_t num_ranks = std::max<std::size_t>(transports.size(), 1);

@@ -76,7 +76,7 @@ Result<std::vector<std::unique_ptr<Model>>> load_model(
     CheckpointWeights& weights,
     const ModelOptions& options,
     std::span<const std::unique_ptr<Transport>> transports,
-    std::shared_ptr<NoticeSink> notices,
+    const std::shared_ptr<NoticeSink>& notices,
     const std::function<void(std::int64_t, std::int64_t)>& progress);
 
 /// Why no model of this build computes what the config describes; ok: one does.
