@@ -38,7 +38,7 @@ Grouped group(const std::vector<std::int32_t>& ids,
   grouped.route_row.resize(ids.size() + 1);
   grouped.slot_route.resize(ids.size());
   const auto fill = [poison](auto& values) {
-    std::memset(values.data(), poison, values.size() * sizeof(values[0]));
+    if (!values.empty()) std::memset(values.data(), poison, values.size() * sizeof(values[0]));
   };
   fill(grouped.expert_offset);
   fill(grouped.expert_count);
