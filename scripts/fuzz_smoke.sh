@@ -17,7 +17,8 @@ for target in "${targets[@]}"; do
   name=$(basename "$target")
   found="$build/fuzz/corpus-${name#fuzz_}"
   mkdir -p "$found"
-  "$target" -max_total_time=$((each > 0 ? each : 1)) -timeout=10 -rss_limit_mb=2048 -print_final_stats=0 -verbosity=0 \
-    -artifact_prefix="$build/fuzz/" "$found" "tests/fuzz/corpus/${name#fuzz_}"
+  log="$build/fuzz/$name.log"
+  "$target" -max_total_time=$((each > 0 ? each : 1)) -timeout=10 -rss_limit_mb=2048 \
+    -artifact_prefix="$build/fuzz/" "$found" "tests/fuzz/corpus/${name#fuzz_}" >"$log" 2>&1 || { tail -40 "$log"; exit 1; }
   echo "$name: ok"
 done

@@ -29,10 +29,10 @@ Status corrupt(std::string message) {
 
 /// A member, or null when `object` is no object or has no such member.
 const json& member(const json& object, std::string_view key) {
-  static const json kNull;
-  if (!object.is_object()) return kNull;
+  static const json null;
+  if (!object.is_object()) return null;
   const auto it = object.find(key);
-  return it == object.end() ? kNull : *it;
+  return it == object.end() ? null : *it;
 }
 
 Result<std::string> string_or_empty(const json& object, std::string_view key) {
