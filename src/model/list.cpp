@@ -7,11 +7,11 @@
 namespace halfbyte {
 
 const std::vector<const Architecture*>& list_architectures() {
-  static const std::vector<const Architecture*> kArchitectures = {
+  static const std::vector<const Architecture*> architectures = {
       &kQwen3Moe,
       &kDeepseekV3,
   };
-  return kArchitectures;
+  return architectures;
 }
 
 Result<const Architecture*> find_architecture(const ModelConfig& config) {

@@ -179,8 +179,8 @@ Result<std::vector<RegistryEntry>> make_registry(std::vector<RegistryEntry> entr
 }
 
 const std::vector<RegistryEntry>& default_registry() {
-  static const std::vector<RegistryEntry> kRegistry = default_entries();
-  return kRegistry;
+  static const std::vector<RegistryEntry> registry = default_entries();
+  return registry;
 }
 
 Result<std::shared_ptr<ExpertBackend>> find_backend(std::string_view name) {

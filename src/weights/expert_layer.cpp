@@ -24,10 +24,10 @@ bool classify_expert(const ExpertLayer& layer,
                      const RawTensors& raw,
                      Findings& findings,
                      ExpertKinds& kinds) {
-  static const ExpertEntries kNothing;
+  static const ExpertEntries nothing;
   const auto at = static_cast<std::size_t>(expert_idx);
   const ExpertEntries& entries =
-      at < layer.tensors->experts.size() ? layer.tensors->experts[at] : kNothing;
+      at < layer.tensors->experts.size() ? layer.tensors->experts[at] : nothing;
   bool good = true;
   for (const Projection projection : kProjections) {
     if (!layer.has(projection)) continue;
