@@ -66,6 +66,7 @@ std::vector<DraftSummary> classify_drafts(const CheckpointWeights::Impl& impl) {
   notice_unclassified(impl, num_unclassified, first_fault);
   notice_unstated(impl);
   std::vector<DraftSummary> drafts;
+  drafts.reserve(classes.size());
   for (const auto& [name, draft] : classes) {
     drafts.push_back({std::string(name), fmt::format("{}", fmt::join(draft.experts, " + ")),
                       fmt::format("{}", fmt::join(draft.others, " + "))});

@@ -64,6 +64,7 @@ void Findings::add(const Status& status) {
 
 std::vector<Findings::Line> Findings::lines(std::size_t max_experts) const {
   std::vector<Line> all;
+  all.reserve(by_layer_.size() + lines_.size());
   for (const auto& [key, fault] : by_layer_) {
     all.push_back(
         {fault.code, fmt::format("layer {}: {}: {}", key.first,

@@ -144,8 +144,8 @@ Value map(const Value& input, const Arguments& arguments, Budget& budget) {
   List mapped;
   if (name != nullptr) {
     for (const Value& part : iterate(input, budget)) {
-      Value value = item(part, *name, budget);
-      mapped.push_back(value.is_undefined() && standard != nullptr ? *standard : std::move(value));
+      mapped.push_back(item(part, *name, budget));
+      if (mapped.back().is_undefined() && standard != nullptr) mapped.back() = *standard;
     }
     return Value::list(std::move(mapped));
   }

@@ -106,24 +106,33 @@ bool contains(const Value& container, const Value& item, Budget& budget) {
 }
 
 // -1, 0, 1 as a < b, a == b, a > b.
+template <typename T>
+int three_way(const T& a, const T& b) {
+  return a < b ? -1 : b < a ? 1 : 0;
+}
+
+int order(std::string_view op, const Value& a, const Value& b, Budget& budget);
+
+int order_lists(std::string_view op, const List& a, const List& b, Budget& budget) {
+  const std::size_t common = std::min(a.size(), b.size());
+  for (std::size_t i = 0; i < common; ++i) {
+    if (const int part = order(op, a[i], b[i], budget); part != 0) return part;
+  }
+  return three_way(a.size(), b.size());
+}
+
+int order_numbers(const Value& a, const Value& b) {
+  const bool small = a.is_small_integer() && b.is_small_integer();
+  return small ? three_way(a.to_int64(), b.to_int64()) : three_way(a.to_double(), b.to_double());
+}
+
 int order(std::string_view op, const Value& a, const Value& b, Budget& budget) {
   budget.step();
-  if (a.is_number() && b.is_number()) {
-    if (a.is_small_integer() && b.is_small_integer()) {
-      return a.to_int64() < b.to_int64() ? -1 : a.to_int64() > b.to_int64() ? 1 : 0;
-    }
-    return a.to_double() < b.to_double() ? -1 : a.to_double() > b.to_double() ? 1 : 0;
-  }
+  if (a.is_number() && b.is_number()) return order_numbers(a, b);
   if (a.is_string() && b.is_string()) return a.as_string().compare(b.as_string());
-  if (!a.is_list() || !b.is_list()) {
-    throw type_error(fmt::format("'{}' not supported between instances of '{}' and '{}'", op,
-                                 a.defined().type_name(), b.defined().type_name()));
-  }
-  const std::size_t common = std::min(a.as_list().size(), b.as_list().size());
-  for (std::size_t i = 0; i < common; ++i) {
-    if (const int part = order(op, a.as_list()[i], b.as_list()[i], budget); part != 0) return part;
-  }
-  return a.as_list().size() < b.as_list().size() ? -1 : a.as_list().size() > common ? 1 : 0;
+  if (a.is_list() && b.is_list()) return order_lists(op, a.as_list(), b.as_list(), budget);
+  throw type_error(fmt::format("'{}' not supported between instances of '{}' and '{}'", op,
+                               a.defined().type_name(), b.defined().type_name()));
 }
 
 // One of `size` elements, counted from the end when negative; false outside.
