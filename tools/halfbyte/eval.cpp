@@ -125,10 +125,10 @@ Generation generate(Engine& engine, const std::vector<Ids>& prompts) {
 }
 
 std::string_view strip(std::string_view text) {
-  constexpr std::string_view space = " \t\r\n";
-  const std::size_t begin = text.find_first_not_of(space);
+  constexpr std::string_view kSpace = " \t\r\n";
+  const std::size_t begin = text.find_first_not_of(kSpace);
   if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(space) - begin + 1);
+  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
 
 bool is_right(const Tokenizer& tokenizer, const Ids& answer, std::int64_t want) {
