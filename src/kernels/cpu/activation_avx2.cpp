@@ -88,4 +88,16 @@ void activate_avx2(
   }
 }
 
+void add_weighted_avx2(float weight, const float* row, std::int64_t count, bool first, float* acc) {
+  const __m256 w = all(weight);
+  std::int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const __m256 value = _mm256_loadu_ps(row + i);
+    _mm256_storeu_ps(acc + i, first ? _mm256_mul_ps(w, value)
+                                    : _mm256_fmadd_ps(w, value, _mm256_loadu_ps(acc + i)));
+  }
+  for (; i < count; ++i)
+    acc[i] = first ? weight * row[i] : __builtin_fmaf(weight, row[i], acc[i]);
+}
+
 }  // namespace halfbyte::cpu

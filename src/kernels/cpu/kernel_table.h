@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "halfbyte/moe.h"
+#include "kernels/cpu/integer_kernels.h"
 
 namespace halfbyte::cpu {
 
@@ -28,24 +29,38 @@ struct PanelView {
 /// 1 <= num_x <= kTokenTile. Per element: 8 products are summed in column order, the sum times its
 /// scale is added to a running total. The order depends on cols alone.
 using PanelDot = void (*)(const PanelView& panel, const float* const* x, int num_x, float* sums);
+void panel_dot_portable(const PanelView& panel, const float* const* x, int num_x, float* sums);
+void panel_dot_avx2(const PanelView& panel, const float* const* x, int num_x, float* sums);
 
 /// h[i] = activation(g[i], u[i]) with the bits of reference::activate. g may be null (not gated);
 /// count is a multiple of 8.
 using Activate = void (*)(
     const ActivationSpec& spec, const float* g, const float* u, std::int64_t count, float* h);
 
+/// acc[i] = first ? RN(weight * row[i]) : fma(weight, row[i], acc[i]): one leaf of the combine tree
+/// (docs/numerics.md 7), the bits of reference::combine_token. Any count.
+using AddWeighted =
+    void (*)(float weight, const float* row, std::int64_t count, bool first, float* acc);
+
 struct KernelTable {
   std::string_view name;
   PanelDot panel_dot = nullptr;
   Activate activate = nullptr;  // null: the caller uses the reference, element by element
+  Split15Dot split15_dot = nullptr;
+  Int8Dot int8_dot = nullptr;
+  void (*quantize_split15)(const float* x, std::int64_t cols, Split15Record* row) = nullptr;
+  void (*quantize_int8)(const float* x, std::int64_t cols, Int8Record* row) = nullptr;
+  AddWeighted add_weighted = nullptr;
 };
 
 extern const KernelTable kPortableKernels;
 extern const KernelTable kAvx2Kernels;
+extern const KernelTable kAvxVnniKernels;  // AVX2 with VEX-coded VNNI
+extern const KernelTable kAvx512Kernels;   // AVX-512 with VNNI and VBMI
 
 /// Every table of this build, best first.
 std::span<const KernelTable* const> list_kernel_tables();
-/// Why this machine cannot run `table`; empty when it can.
+/// Why this machine cannot run `table`: "no avx512_vbmi"; empty when it can.
 std::string_view missing_feature(const KernelTable& table);
 /// The first table that this machine can run.
 const KernelTable& best_kernel_table();

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // AVX2, FMA and F16C: 8 rows of a panel a register, weights decoded in registers. Nothing here has
-// external linkage but the table, and no inline function of a shared header is called, so that no
-// AVX code can be linked in for another unit.
+// external linkage but panel_dot_avx2, and no inline function of a shared header is called, so that
+// no AVX code can be linked in for another unit.
 #include <immintrin.h>
 
-#include "kernels/cpu/activation_avx2.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/panel_layout.h"
 
@@ -263,7 +262,9 @@ void dot_panel(const PanelView& panel, const float* const* x, int num_x, float* 
   }
 }
 
-void panel_dot(const PanelView& panel, const float* const* x, int num_x, float* sums) {
+}  // namespace
+
+void panel_dot_avx2(const PanelView& panel, const float* const* x, int num_x, float* sums) {
   switch (panel.format) {
     case WeightFormat::kNvfp4:
       return dot_panel<WeightFormat::kNvfp4>(panel, x, num_x, sums);
@@ -277,10 +278,5 @@ void panel_dot(const PanelView& panel, const float* const* x, int num_x, float* 
       return dot_panel<WeightFormat::kF32>(panel, x, num_x, sums);
   }
 }
-
-}  // namespace
-
-const KernelTable kAvx2Kernels = {
-    .name = "avx2", .panel_dot = panel_dot, .activate = activate_avx2};
 
 }  // namespace halfbyte::cpu

@@ -71,7 +71,9 @@ void add_line(
     total[row] += sum[row] * scale[row];
 }
 
-void panel_dot(const PanelView& panel, const float* const* x, int num_x, float* sums) {
+}  // namespace
+
+void panel_dot_portable(const PanelView& panel, const float* const* x, int num_x, float* sums) {
   std::memset(sums, 0, static_cast<std::size_t>(num_x) * sizeof(Lanes));
   Line w;
   Lanes scale;
@@ -84,9 +86,5 @@ void panel_dot(const PanelView& panel, const float* const* x, int num_x, float* 
       add_line(w, scale, x[t] + col, num_cols, sums + t * kPanelRows);
   }
 }
-
-}  // namespace
-
-const KernelTable kPortableKernels = {.name = "portable", .panel_dot = panel_dot};
 
 }  // namespace halfbyte::cpu

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/linear.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -110,9 +113,15 @@ void linear(const PackedMatrix& weight,
                     [&](std::int64_t panel_idx, int) { run_panel(args, kernels, panel_idx); });
 }
 
-std::string_view isa_description() {
-  static const bool has_avx2 = &best_kernel_table() == &kAvx2Kernels;
-  return has_avx2 ? "avx2 (widest kernel of this build)" : "portable (no avx2 with fma and f16c)";
+std::string isa_description() {
+  const KernelTable& best = best_kernel_table();
+  std::string missing;
+  for (const KernelTable* table : list_kernel_tables()) {
+    if (table == &best) break;
+    missing += missing.empty() ? "" : ", ";
+    missing += missing_feature(*table);
+  }
+  return fmt::format("{} ({})", best.name, missing.empty() ? "widest of this build" : missing);
 }
 
 }  // namespace halfbyte::cpu

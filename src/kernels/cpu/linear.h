@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string_view>
+#include <string>
 
 #include "base/host_buffer.h"
 #include "base/thread_pool.h"
@@ -45,8 +45,9 @@ void linear(const PackedMatrix& weight,
             ThreadPool& pool,
             const KernelTable& kernels = best_kernel_table());
 
-/// The instruction set that runs here and why: "avx2 (no avx512f)".
-std::string_view isa_description();
+/// The instruction set that runs here and what the better ones lack: "avx2 (no avx512f, no
+/// avx_vnni)".
+std::string isa_description();
 
 }  // namespace halfbyte::cpu
 

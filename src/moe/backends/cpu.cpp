@@ -38,7 +38,7 @@ class CpuBackend final : public ExpertBackend {
   }
 
   std::string note() const override {
-    return &kernels_ == &cpu::best_kernel_table() ? std::string(cpu::isa_description())
+    return &kernels_ == &cpu::best_kernel_table() ? cpu::isa_description()
                                                   : fmt::format("{} (asked for)", kernels_.name);
   }
 

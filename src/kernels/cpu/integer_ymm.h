@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The integer kernels for 32-byte registers: 8 rows of a panel a register. Included by the units
+// that define what a dot product of bytes is (Dot); everything has internal linkage, so that no
+// unit's code can be linked in for another.
+#ifndef HALFBYTE_KERNELS_CPU_INTEGER_YMM_H_
+#define HALFBYTE_KERNELS_CPU_INTEGER_YMM_H_
+
+#include <immintrin.h>
+
+#include "kernels/cpu/integer_kernels.h"
+
+namespace halfbyte::cpu {
+namespace {
+
+// Ahead of the reader, in bytes: four superblocks. Past a panel's end the next one begins.
+constexpr std::int64_t kPrefetchBytes = 4 * kSuperblockBytes;
+constexpr int kRowsPerTile = 4;  // rows of x whose sums stay in registers
+
+inline const std::uint8_t* line_of(const std::uint8_t* superblock, int block, int quad) {
+  return superblock + 64 + (block * 2 + quad / 2) * 64;
+}
+
+// 2 * e2m1 + 12 of the four columns `quad` of a block, 8 rows: bytes 4n + j.
+inline __m256i load_weights(const std::uint8_t* superblock, int block, int quad, int half) {
+  const __m256i values = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+  const std::uint8_t* src = line_of(superblock, block, quad) + half * 32;
+  __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src));
+  if (quad % 2 != 0) codes = _mm256_srli_epi16(codes, 4);
+  return _mm256_shuffle_epi8(values, _mm256_and_si256(codes, _mm256_set1_epi8(15)));
+}
+
+inline __m256 load_block_scale(const std::uint8_t* superblock, int block, int half) {
+  const std::uint8_t* src = superblock + block * kPanelRows + half * 8;
+  const __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(src)));
+  return _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(wide, 20)), _mm256_set1_ps(0x1p105F));
+}
+
+inline __m256i four_bytes(const std::int8_t* src) {
+  std::int32_t bytes;
+  __builtin_memcpy(&bytes, src, sizeof(bytes));
+  return _mm256_set1_epi32(bytes);
+}
+
+inline void prefetch_block(const std::uint8_t* superblock, int block) {
+  const auto* ahead = reinterpret_cast<const char*>(superblock + kPrefetchBytes + block * 128);
+  _mm_prefetch(ahead, _MM_HINT_T0);
+  _mm_prefetch(ahead + 64, _MM_HINT_T0);
+  if (block == 3) _mm_prefetch(ahead + 128, _MM_HINT_T0);
+}
+
+template <int kNumX, int kNumHalves>
+struct Totals {
+  __m256 of[unsigned{kNumHalves}][unsigned{kNumX}];
+};
+
+template <int kNumX, int kNumHalves>
+inline void clear(Totals<kNumX, kNumHalves>& totals) {
+#pragma GCC unroll 2
+  for (int h = 0; h < kNumHalves; ++h) {
+#pragma GCC unroll 4
+    for (int t = 0; t < kNumX; ++t)
+      totals.of[h][t] = _mm256_setzero_ps();
+  }
+}
+
+template <int kNumX, int kNumHalves>
+inline void store(const Totals<kNumX, kNumHalves>& totals, int first_half, float* sums) {
+#pragma GCC unroll 2
+  for (int h = 0; h < kNumHalves; ++h) {
+#pragma GCC unroll 4
+    for (int t = 0; t < kNumX; ++t)
+      _mm256_storeu_ps(sums + t * kPanelRows + (first_half + h) * 8, totals.of[h][t]);
+  }
+}
+
+// One block of 16 columns: its exact sums times the weights' scales, added to `sum`.
+template <typename Dot, int kNumX, int kNumHalves>
+inline void add_block(const std::uint8_t* superblock,
+                      int block,
+                      int first_half,
+                      const Split15Record* const* x,
+                      Totals<kNumX, kNumHalves>& sum) {
+  __m256i low[unsigned{kNumHalves}][unsigned{kNumX}];
+  __m256i high[unsigned{kNumHalves}][unsigned{kNumX}];
+#pragma GCC unroll 4
+  for (int quad = 0; quad < 4; ++quad) {
+#pragma GCC unroll 2
+    for (int h = 0; h < kNumHalves; ++h) {
+      const __m256i w = load_weights(superblock, block, quad, first_half + h);
+#pragma GCC unroll 4
+      for (int t = 0; t < kNumX; ++t) {
+        const int at = block * 16 + quad * 4;
+        low[h][t] = Dot::add(quad == 0, low[h][t], w, four_bytes(x[t]->low + at));
+        high[h][t] = Dot::add(quad == 0, high[h][t], w, four_bytes(x[t]->high + at));
+      }
+    }
+  }
+#pragma GCC unroll 2
+  for (int h = 0; h < kNumHalves; ++h) {
+    const __m256 scale = load_block_scale(superblock, block, first_half + h);
+#pragma GCC unroll 4
+    for (int t = 0; t < kNumX; ++t) {
+      const __m256i dot =
+          Dot::join(low[h][t], high[h][t], _mm256_set1_epi32(x[t]->correction[block]));
+      sum.of[h][t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sum.of[h][t]);
+    }
+  }
+}
+
+template <typename Dot, int kNumX, int kNumHalves>
+inline void add_superblock(const std::uint8_t* superblock,
+                           int first_half,
+                           const Split15Record* const* x,
+                           Totals<kNumX, kNumHalves>& total) {
+  Totals<kNumX, kNumHalves> sum;
+  clear(sum);
+#pragma GCC unroll 4
+  for (int block = 0; block < 4; ++block) {
+    prefetch_block(superblock, block);
+    add_block<Dot>(superblock, block, first_half, x, sum);
+  }
+#pragma GCC unroll 2
+  for (int h = 0; h < kNumHalves; ++h) {
+#pragma GCC unroll 4
+    for (int t = 0; t < kNumX; ++t) {
+      total.of[h][t] =
+          _mm256_fmadd_ps(sum.of[h][t], _mm256_broadcast_ss(&x[t]->scale), total.of[h][t]);
+    }
+  }
+}
+
+template <typename Dot, int kNumX, int kNumHalves>
+inline void add_block(const std::uint8_t* superblock,
+                      int block,
+                      int first_half,
+                      const Int8Record* const* x,
+                      Totals<kNumX, kNumHalves>& total) {
+  __m256i sum[unsigned{kNumHalves}][unsigned{kNumX}];
+#pragma GCC unroll 4
+  for (int quad = 0; quad < 4; ++quad) {
+#pragma GCC unroll 2
+    for (int h = 0; h < kNumHalves; ++h) {
+      const __m256i w = load_weights(superblock, block, quad, first_half + h);
+#pragma GCC unroll 4
+      for (int t = 0; t < kNumX; ++t) {
+        const std::int8_t* q = x[t]->q + block * 16 + quad * 4;
+        sum[h][t] = Dot::add(quad == 0, sum[h][t], w, four_bytes(q));
+      }
+    }
+  }
+#pragma GCC unroll 2
+  for (int h = 0; h < kNumHalves; ++h) {
+    const __m256 scale = load_block_scale(superblock, block, first_half + h);
+#pragma GCC unroll 4
+    for (int t = 0; t < kNumX; ++t) {
+      const __m256i dot = Dot::finish(sum[h][t], _mm256_set1_epi32(x[t]->correction[block]));
+      total.of[h][t] = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(dot), scale),
+                                       _mm256_broadcast_ss(x[t]->scale + block), total.of[h][t]);
+    }
+  }
+}
+
+template <typename Dot, int kNumX, int kNumHalves>
+inline void add_superblock(const std::uint8_t* superblock,
+                           int first_half,
+                           const Int8Record* const* x,
+                           Totals<kNumX, kNumHalves>& total) {
+#pragma GCC unroll 4
+  for (int block = 0; block < 4; ++block) {
+    prefetch_block(superblock, block);
+    add_block<Dot>(superblock, block, first_half, x, total);
+  }
+}
+
+template <typename Dot, int kNumX, int kNumHalves, typename Record>
+void dot_halves(const std::uint8_t* panel,
+                std::int64_t num_superblocks,
+                const Record* const* x,
+                int first_half,
+                float* sums) {
+  Totals<kNumX, kNumHalves> total;
+  clear(total);
+  const Record* record[unsigned{kNumX}];
+#pragma GCC unroll 4
+  for (int t = 0; t < kNumX; ++t)
+    record[t] = x[t];
+  for (std::int64_t i = 0; i < num_superblocks; ++i, panel += kSuperblockBytes) {
+    add_superblock<Dot>(panel, first_half, record, total);
+#pragma GCC unroll 4
+    for (int t = 0; t < kNumX; ++t)
+      ++record[t];
+  }
+  store(total, first_half, sums);
+}
+
+// One or two rows: both halves of the panel in one pass. More: one half at a time, so that sums
+// and weights fit in 16 registers.
+template <typename Dot, typename Record>
+void dot_panel(const std::uint8_t* panel,
+               std::int64_t num_superblocks,
+               const Record* const* x,
+               int num_x,
+               float* sums) {
+  for (; num_x >= kRowsPerTile; num_x -= kRowsPerTile) {
+    dot_halves<Dot, kRowsPerTile, 1>(panel, num_superblocks, x, 0, sums);
+    dot_halves<Dot, kRowsPerTile, 1>(panel, num_superblocks, x, 1, sums);
+    x += kRowsPerTile;
+    sums += kRowsPerTile * kPanelRows;
+  }
+  if (num_x == 1) dot_halves<Dot, 1, 2>(panel, num_superblocks, x, 0, sums);
+  if (num_x == 2) dot_halves<Dot, 2, 2>(panel, num_superblocks, x, 0, sums);
+  if (num_x == 3) {
+    dot_halves<Dot, 3, 1>(panel, num_superblocks, x, 0, sums);
+    dot_halves<Dot, 3, 1>(panel, num_superblocks, x, 1, sums);
+  }
+}
+
+}  // namespace
+}  // namespace halfbyte::cpu
+
+#endif  // HALFBYTE_KERNELS_CPU_INTEGER_YMM_H_
