@@ -85,5 +85,6 @@ int main(int argc, char** argv) {
   halfbyte::tool::add_check(app);
   halfbyte::tool::add_plan(app);
   halfbyte::tool::add_tokenize(app);
+  halfbyte::tool::add_bench(app);
   return halfbyte::tool::finish_output(halfbyte::tool::run_command(app, argc, argv));
 }

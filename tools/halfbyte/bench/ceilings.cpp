@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/ceilings.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/host_buffer.h"
+#include "bench/ceiling_loops.h"
+
+namespace halfbyte::tool {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;  // what a thread reads at a time
+constexpr std::int64_t kOperationsPerThread = 1'000'000'000;
+constexpr std::int64_t kMultiplyPieces = 8;  // of a thread
+constexpr int kPasses = 3;                   // a disturbed one does not count
+
+struct Multiplier {
+  std::string_view isa;
+  MultiplyLoop loop;
+  std::int64_t step_operations;
+};
+
+// The compiler's cpu model asks cpuid and, through xgetbv, whether the system saves the registers.
+Multiplier best_multiplier() {
+  if (__builtin_cpu_supports("avx512vnni"))
+    return {"avx512_vnni", multiply_avx512_vnni, kAvx512VnniStepOperations};
+  if (__builtin_cpu_supports("avxvnni"))
+    return {"avx_vnni", multiply_avx_vnni, kAvxVnniStepOperations};
+  if (__builtin_cpu_supports("avx2")) return {"avx2", multiply_avx2, kAvx2StepOperations};
+  return {"portable", multiply_portable, kPortableStepOperations};
+}
+
+std::vector<ReadLoop> read_loops() {
+  if (!__builtin_cpu_supports("avx2")) return {read_portable};
+  return {read_avx2, read_avx2_4_streams, read_avx2_prefetch};
+}
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+class HostCeilingProbe final : public CeilingProbe {
+ public:
+  HostCeilingProbe(HostBuffer memory, int num_threads)
+      : memory_(std::move(memory)), pool_(num_threads) {
+    std::memset(memory_.data(), 1, memory_.size());  // untouched pages would all be one page
+  }
+
+  void measure() override {
+    for (const ReadLoop loop : reads_) {
+      for (int pass = 0; pass < kPasses; ++pass)
+        ceilings_.read_gbps = std::max(ceilings_.read_gbps, read_once(loop));
+    }
+    for (int pass = 0; pass < kPasses; ++pass)
+      ceilings_.int8_gops = std::max(ceilings_.int8_gops, multiply_once());
+  }
+
+  const Ceilings& ceilings() const override { return ceilings_; }
+  std::string_view isa() const override { return multiplier_.isa; }
+
+ private:
+  double read_once(ReadLoop loop) {
+    const auto pieces = static_cast<std::int64_t>(memory_.size()) / kPieceBytes;
+    const auto* data = memory_.as<const std::int64_t>();
+    const Clock::time_point start = Clock::now();
+    pool_.parallel_for(pieces, [&](std::int64_t piece, int) {
+      keep_ ^= loop(data + piece * kPieceBytes / 8, kPieceBytes);
+    });
+    return static_cast<double>(pieces * kPieceBytes) * 1e-9 / seconds_since(start);
+  }
+
+  double multiply_once() {
+    const std::int64_t pieces = kMultiplyPieces * pool_.num_threads();
+    const std::int64_t steps = kOperationsPerThread / kMultiplyPieces / multiplier_.step_operations;
+    const Clock::time_point start = Clock::now();
+    pool_.parallel_for(pieces,
+                       [&](std::int64_t /*piece*/, int) { keep_ ^= multiplier_.loop(steps); });
+    const std::int64_t operations = pieces * steps * multiplier_.step_operations;
+    return static_cast<double>(operations) * 1e-9 / seconds_since(start);
+  }
+
+  HostBuffer memory_;
+  ThreadPool pool_;
+  std::vector<ReadLoop> reads_ = read_loops();
+  Multiplier multiplier_ = best_multiplier();
+  Ceilings ceilings_;
+  std::atomic<std::int64_t> keep_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<CeilingProbe>> CeilingProbe::create(std::int64_t bytes, int num_threads) {
+  const std::int64_t pieces = std::max<std::int64_t>(1, bytes / kPieceBytes);
+  HALFBYTE_ASSIGN_OR_RETURN(HostBuffer memory,
+                            HostBuffer::allocate(static_cast<std::size_t>(pieces * kPieceBytes)));
+  return std::unique_ptr<CeilingProbe>(
+      std::make_unique<HostCeilingProbe>(std::move(memory), num_threads));
+}
+
+}  // namespace halfbyte::tool
