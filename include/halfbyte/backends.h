@@ -18,8 +18,9 @@ struct BackendReport {
   std::string note;           // ok: what it would run with, for example the instruction set
 };
 
-/// Asks every pair of the registry, in its order, whether it can run the layer. Any thread; of
-/// `options` only the activation mode is read.
+/// Asks every pair of the registry, in its order, whether it can run the layer here. Any thread; of
+/// `options` the activation mode is read, and the CUDA device that backends of one are asked about
+/// (the first unless named).
 std::vector<BackendReport> list_backends(const MoeSpec& spec, const MoeOptions& options);
 
 }  // namespace halfbyte

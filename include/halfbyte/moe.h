@@ -22,7 +22,7 @@
 namespace halfbyte {
 
 class NoticeSink;  // where notices go, one line each, at most once per key
-class Transport;   // connects ranks. The engine makes them; a layer of your own has one rank: null
+class Transport;   // connects ranks (halfbyte/transport.h); null: one rank
 
 /// A sink that hands each line to `line`, at most once per key. Give the same one to every layer.
 std::shared_ptr<NoticeSink> make_notice_sink(std::function<void(std::string_view)> line);
@@ -159,14 +159,18 @@ struct MoeSpec {
 /// kOrdered: sums in a fixed order, whatever the number of ranks. kFast: the transport may add.
 enum class CombineMode : std::int32_t { kOrdered = 0, kFast = 1 };
 
-/// Scratch memory that the layers of one rank share, as large as the largest of them needs; it
-/// grows when a layer is created and never later. Between start() and finish() of one layer no
-/// other layer with the same workspace may start.
+/// Scratch memory that the layers of one rank share, all on one device, as large as the largest of
+/// them needs; it grows when a layer is created and never later: capture CUDA graphs when all
+/// layers are there. Between start() and finish() of one layer no other layer with the same
+/// workspace may start; on a CUDA device all of them work on one stream.
 class MoeWorkspace;
 std::shared_ptr<MoeWorkspace> make_moe_workspace();
 
 /// How to run it: the options of the command, one to one. Empty and 0 mean "decide for me".
 struct MoeOptions {
+  /// Where the layer lives: the host, or a CUDA device. On a CUDA device x, y, shared.rows and
+  /// routing are device memory, and see MoeLayer::set_stream().
+  Device device;
   std::string runner_backend = "auto";  // --moe-runner-backend
   std::string transport = "auto";       // --moe-transport
   std::string a2a_backend = "none";     // --moe-a2a-backend: none (standard) or all_to_all
@@ -188,10 +192,15 @@ struct MoeOptions {
 
 // --------------------------------------------------------------------------------- running
 
-/// topk_idx and topk_weights of a step; views. An id of -1, or one outside [0, E), is no route.
+/// topk_idx and topk_weights of a step; views, on the layer's device. An id of -1, or one outside
+/// [0, E), is no route.
 struct Routing {
   std::span<const std::int32_t> topk_idx;  // [num_tokens, top_k]
   std::span<const float> topk_weights;     // [num_tokens, top_k], final: never scaled again
+  /// [1]: rows from this one on are padding, whatever they hold: their rows of y are zeros (without
+  /// the shared expert), and no statistic counts them. Read when the step runs. Null: all are
+  /// valid.
+  const std::int32_t* num_valid_tokens = nullptr;
 };
 
 /// Output of a shared expert, added once. `rows` is empty when there is none.
@@ -201,7 +210,8 @@ struct SharedExpert {
   ConstMatrixView rows;  // [num_tokens, hidden_size], kF32
 };
 
-/// Of one layer on one rank, since creation; start() and route() count.
+/// Of one layer on one rank, since creation; start() and route() count. On a CUDA device nobody on
+/// the host knows a step's counts: only unroutable_rows counts there.
 struct MoeCounters {
   std::vector<std::int64_t> tokens_per_expert;  // [num_experts]; zero for experts of other ranks
   std::int64_t dropped_routes = 0;              // ids of this rank's tokens that name no expert
@@ -214,6 +224,11 @@ struct MoeCounters {
 ///
 /// create -> load_expert for every expert (any order) -> finish_loading -> run, run, ...
 /// Thread rule: one thread at a time. With several ranks every rank makes the same calls.
+///
+/// On a CUDA device start(), finish() and run() enqueue on the stream of set_stream() and return:
+/// no allocation, no synchronisation. They can be captured into a CUDA graph once the layer has
+/// run; a replay reads x, routing and the weights where they lay, with what they hold then. A fault
+/// inside a kernel shows when the caller synchronises.
 class MoeLayer {
  public:
   /// Plans the layer and allocates all it will ever need. `input_scales` may be empty unless the
@@ -230,6 +245,12 @@ class MoeLayer {
   MoeLayer(const MoeLayer&) = delete;
   MoeLayer& operator=(const MoeLayer&) = delete;
 
+  /// A cudaStream_t of the layer's device, borrowed; null (as at first): its default stream. Later
+  /// calls work on it. Loading waits for its copies and orders them after what the stream holds;
+  /// order other streams that run this layer yourself.
+  /// @return kInvalidArgument: the layer lives on the host, or a step is in flight.
+  Status set_stream(void* cuda_stream);
+
   /// The experts this rank holds: [first_expert, first_expert + num_local_experts).
   std::int64_t first_expert() const;
   std::int64_t num_local_experts() const;
@@ -241,9 +262,10 @@ class MoeLayer {
   /// Loading again replaces weights in place, at the same addresses; a refused expert leaves the
   /// old one running, an accepted one is used from the next finish_loading() on, before which run()
   /// is refused.
-  /// @return kInvalidArgument: shape or format differ from the spec; kCorruptData: a global scale
-  ///         that is not finite and > 0, or block scales that are NaN or negative, naming row and
-  ///         group (up to 16, then a count).
+  /// @return kInvalidArgument: shape or format differ from the spec, or the stream is being
+  ///         captured (the capture goes on); kCorruptData: a global scale that is not finite and
+  ///         > 0, or block scales that are NaN or negative, naming row and group (up to 16, then a
+  ///         count).
   Status load_expert(std::int64_t expert_idx, const CanonicalExpert& expert);
   /// All experts at once (of all ranks, or of this rank only), then finish_loading(). Every expert
   /// is validated before the first is replaced. Errors: those of load_expert(), and
@@ -252,20 +274,22 @@ class MoeLayer {
   /// New activation scales for the weights that are loaded next (kW4a4 alone reads them); a refused
   /// one leaves the old. Used from the next finish_loading() on.
   Status set_input_scales(const ExpertInputScales& input_scales);
-  /// Computes every derived scale. kInvalidArgument names the experts that were never loaded.
+  /// Computes every derived scale, and on a CUDA device does all one-time work. kInvalidArgument
+  /// names the experts that were never loaded, or says that the stream is being captured.
   Status finish_loading();
 
-  /// logits fp32 [num_tokens, E] -> ids and weights, [num_tokens, top_k] each; bias is empty or
-  /// [E]. A row without a finite logit gets ids of -1 and weights of 0, and is counted.
-  /// kInvalidArgument: a shape or a dtype.
+  /// On the host, wherever the layer lives. logits fp32 [num_tokens, E] -> ids and weights,
+  /// [num_tokens, top_k] each; bias is empty or [E]. A row without a finite logit gets ids of -1
+  /// and weights of 0, and is counted. kInvalidArgument: a shape or a dtype.
   Status route(ConstMatrixView logits,
                std::span<const float> bias,
                std::span<std::int32_t> topk_idx,
                std::span<float> topk_weights);
 
   /// y = sum over a token's experts of weight * expert(x), plus the shared expert, rounded once.
-  /// x [num_tokens, H] of spec.x_dtype, y [num_tokens, H] of spec.y_dtype. `tokens_per_rank` lists
-  /// T_r of all dp ranks, needed when dp_size > 1.
+  /// x [num_tokens, H] of spec.x_dtype, y [num_tokens, H] of spec.y_dtype; on a CUDA device without
+  /// gaps between rows, 16-byte aligned. `tokens_per_rank` lists T_r of all dp ranks, needed when
+  /// dp_size > 1.
   /// @return kInvalidArgument: a shape, a dtype, or a call out of order; kCapacityExceeded: more
   ///         tokens than planned. Both leave y untouched, the second on all ranks alike. A step
   ///         that fails in the experts or between ranks is the layer's last: later ones return its
@@ -277,7 +301,8 @@ class MoeLayer {
              std::span<const std::int64_t> tokens_per_rank = {});
 
   /// run() in two halves; what the caller does between them overlaps with the exchange of tokens.
-  /// x and routing are not read after start() returns, so y may be x.
+  /// On the host x and routing are not read after start() returns. On a CUDA device, in the order
+  /// of the stream, x is not read after start() and routing not after finish(). So y may be x.
   Status start(ConstMatrixView x,
                const Routing& routing,
                std::span<const std::int64_t> tokens_per_rank = {});
@@ -285,7 +310,7 @@ class MoeLayer {
 
   /// Tokens already sorted by expert: x and y are [num_local_experts * rows_per_expert, H], of
   /// which the first counts[e] rows of each expert are valid; y is unweighted. Other rows are not
-  /// touched.
+  /// touched. Host only (kUnsupported).
   Status run_bucketed(ConstMatrixView x, std::span<const std::int32_t> counts, MatrixView y);
 
   /// The plan as text: backend, dispatcher, formats of x, h and rows, workspace map.

@@ -29,8 +29,14 @@ struct BasicMatrixView {
   Device device;
 
   BasicMatrixView() = default;
-  BasicMatrixView(Pointer pointer, DType type, std::int64_t num_rows, std::int64_t num_cols)
-      : data(pointer), dtype(type), rows(num_rows), cols(num_cols), row_stride(num_cols) {}
+  BasicMatrixView(
+      Pointer pointer, DType type, std::int64_t num_rows, std::int64_t num_cols, Device where = {})
+      : data(pointer),
+        dtype(type),
+        rows(num_rows),
+        cols(num_cols),
+        row_stride(num_cols),
+        device(where) {}
   // A mutable view converts to a const one.
   template <typename Other>
   BasicMatrixView(const BasicMatrixView<Other>& other)  // NOLINT(google-explicit-constructor)

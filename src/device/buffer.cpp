@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/buffer.h"
 
+#include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
 #include <utility>
@@ -8,6 +9,27 @@
 #include "device/cuda_status.h"
 
 namespace halfbyte::device {
+
+Result<PinnedBuffer> PinnedBuffer::allocate(std::size_t bytes) {
+  if (bytes == 0) return PinnedBuffer();
+  void* data = nullptr;
+  HALFBYTE_RETURN_IF_ERROR(cuda_status(cudaMallocHost(&data, bytes),
+                                       fmt::format("pinned host memory: {} bytes wanted", bytes)));
+  return PinnedBuffer(static_cast<std::byte*>(data), bytes);
+}
+
+PinnedBuffer::~PinnedBuffer() {
+  if (data_ != nullptr) cudaFreeHost(data_);
+}
+
+PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
 
 Result<DeviceBuffer> DeviceBuffer::allocate(std::size_t bytes) {
   if (bytes == 0) return DeviceBuffer();
@@ -53,8 +75,16 @@ Status DeviceBuffer::download(std::span<std::byte> host,
 }
 
 Status DeviceBuffer::fill(std::byte value, const Stream& stream) const {
-  return cuda_status(cudaMemsetAsync(data_, static_cast<int>(value), size_, stream.handle()),
-                     "fill device memory");
+  return fill_bytes(data_, value, size_, stream);
+}
+
+Status fill_bytes(void* device_memory,
+                  std::byte value,
+                  std::size_t num_bytes,
+                  const Stream& stream) {
+  return cuda_status(
+      cudaMemsetAsync(device_memory, static_cast<int>(value), num_bytes, stream.handle()),
+      "fill device memory");
 }
 
 }  // namespace halfbyte::device

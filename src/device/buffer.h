@@ -10,6 +10,26 @@
 
 namespace halfbyte::device {
 
+/// Owns host memory that the device copies from and to at full speed. Move-only.
+class PinnedBuffer {
+ public:
+  PinnedBuffer() = default;
+  /// kOutOfMemory names the size. A size of 0 is a null buffer.
+  static Result<PinnedBuffer> allocate(std::size_t bytes);
+  ~PinnedBuffer();
+  PinnedBuffer(PinnedBuffer&& other) noexcept;
+  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
+
+  std::byte* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  std::span<std::byte> span() const { return {data_, size_}; }
+
+ private:
+  PinnedBuffer(std::byte* data, std::size_t size) : data_(data), size_(size) {}
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
 /// Owns device memory, 256-byte aligned, not cleared. Move-only.
 class DeviceBuffer {
  public:
@@ -40,6 +60,12 @@ class DeviceBuffer {
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
 };
+
+/// Sets bytes of device memory, in stream order.
+Status fill_bytes(void* device_memory,
+                  std::byte value,
+                  std::size_t num_bytes,
+                  const Stream& stream);
 
 }  // namespace halfbyte::device
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/event.h"
 
+#include <cuda_runtime_api.h>
+
 #include <utility>
 
 #include "device/cuda_status.h"

@@ -2,10 +2,10 @@
 #ifndef HALFBYTE_DEVICE_EVENT_H_
 #define HALFBYTE_DEVICE_EVENT_H_
 
-#include <cuda_runtime_api.h>
-
 #include "device/stream.h"
 #include "halfbyte/result.h"
+
+struct CUevent_st;  // cudaEvent_t points to it
 
 namespace halfbyte::device {
 
@@ -17,14 +17,14 @@ class Event {
   Event(Event&& other) noexcept;
   Event& operator=(Event&& other) noexcept;
 
-  cudaEvent_t handle() const { return handle_; }
+  CUevent_st* handle() const { return handle_; }
   Status record(const Stream& stream) const;
   /// Waits for `end`, then returns the milliseconds from this event to it.
   Result<float> milliseconds_until(const Event& end) const;
 
  private:
-  explicit Event(cudaEvent_t handle) : handle_(handle) {}
-  cudaEvent_t handle_ = nullptr;
+  explicit Event(CUevent_st* handle) : handle_(handle) {}
+  CUevent_st* handle_ = nullptr;
 };
 
 }  // namespace halfbyte::device

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/graph.h"
 
+#include <cuda_runtime_api.h>
+
 #include <utility>
 
 #include "device/cuda_status.h"
@@ -36,13 +38,6 @@ Graph& Graph::operator=(Graph&& other) noexcept {
 
 Status Graph::launch(const Stream& stream) const {
   return cuda_status(cudaGraphLaunch(handle_, stream.handle()), "launch a graph");
-}
-
-Result<bool> is_capturing(const Stream& stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  HALFBYTE_RETURN_IF_ERROR(
-      cuda_status(cudaStreamIsCapturing(stream.handle(), &status), "ask for a capture"));
-  return status != cudaStreamCaptureStatusNone;
 }
 
 }  // namespace halfbyte::device

@@ -2,12 +2,12 @@
 #ifndef HALFBYTE_DEVICE_GRAPH_H_
 #define HALFBYTE_DEVICE_GRAPH_H_
 
-#include <cuda_runtime_api.h>
-
 #include <functional>
 
 #include "device/stream.h"
 #include "halfbyte/result.h"
+
+struct CUgraphExec_st;  // cudaGraphExec_t points to it
 
 namespace halfbyte::device {
 
@@ -24,12 +24,9 @@ class Graph {
   Status launch(const Stream& stream) const;
 
  private:
-  explicit Graph(cudaGraphExec_t handle) : handle_(handle) {}
-  cudaGraphExec_t handle_ = nullptr;
+  explicit Graph(CUgraphExec_st* handle) : handle_(handle) {}
+  CUgraphExec_st* handle_ = nullptr;
 };
-
-/// True while the stream is being captured: work that cannot be replayed must refuse.
-Result<bool> is_capturing(const Stream& stream);
 
 }  // namespace halfbyte::device
 

@@ -18,9 +18,9 @@ struct Properties {
   std::int64_t total_bytes = 0;
 };
 
-/// Number of CUDA devices; 0 when there is no driver.
+/// Number of CUDA devices; 0 when there is no driver, and in a build without CUDA.
 int num_devices();
-/// kDeviceError when there is no such device.
+/// kUnsupported: CUDA is not built, no device or driver is here, or none has this number.
 Result<Properties> read_properties(int device_idx);
 
 }  // namespace halfbyte::device

@@ -22,6 +22,7 @@ enum class Payload : std::int32_t { kAsGiven = 0, kNvfp4 = 1, kNvfp4Dynamic = 2 
 /// A dispatcher's decisions for one layer on one rank.
 struct DispatchPlan {
   std::string dispatcher;  // local, standard, all_to_all
+  Device device;           // where the layer lives
   MoeSpec spec;
   ActivationMode mode = ActivationMode::kW4a16;
   ExpertShard shard;
@@ -39,7 +40,8 @@ struct DispatchPlan {
   WorkspaceLayout workspace;
 };
 
-/// One step's input on this rank.
+/// One step's input on this rank. Dispatchers of the host find routing.num_valid_tokens null: the
+/// layer has replaced the ids of padding.
 struct DispatchInput {
   ConstMatrixView x;                              // [T, H] of spec.x_dtype
   Routing routing;                                // [T, k]
@@ -85,9 +87,11 @@ Status check_forward_fits(const DispatchPlan& plan,
                           std::span<const std::int64_t> tokens_per_rank);
 
 /// By name; the one place where dispatchers are listed (dispatch/list.cpp). `transport` is null for
-/// local and outlives the dispatcher.
+/// local and outlives the dispatcher. kUnsupported: the scheme does not run on such a device.
 std::vector<std::string> list_dispatchers();
-Result<std::unique_ptr<Dispatcher>> make_dispatcher(std::string_view name, Transport* transport);
+Result<std::unique_ptr<Dispatcher>> make_dispatcher(std::string_view name,
+                                                    Transport* transport,
+                                                    DeviceKind device_kind = DeviceKind::kHost);
 
 }  // namespace halfbyte
 

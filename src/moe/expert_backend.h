@@ -30,7 +30,7 @@ struct DeviceLimits {
   int num_threads = 0;  // host threads
 };
 
-/// How received tokens lie.
+/// How received tokens lie, as a backend is fastest with; all are fields of DispatchedTokens.
 enum class TokenLayout : std::int32_t {
   kTokenMajor = 0,   // x has one row per token; route_row says which row each route reads
   kFlat = 1,         // one row per route in (expert, token, slot) order
@@ -43,7 +43,6 @@ enum class TokenLayout : std::int32_t {
 /// - 1. Route r reads row route_row[r] of x (row r when route_row is null) and writes row r of the
 /// output.
 struct DispatchedTokens {
-  TokenLayout layout = TokenLayout::kTokenMajor;
   ConstMatrixView x;  // [rows, H] of the plan's x dtype; null data when the payload is NVFP4
   const std::uint8_t* x_codes = nullptr;        // [rows, H / 2]: NVFP4 payload
   const std::uint8_t* x_block_scale = nullptr;  // [rows, H / 16]
@@ -72,10 +71,12 @@ struct ExpertPlan {
   std::int64_t capacity_tokens = 0;  // rows of x at most
   std::int64_t max_routes = 0;       // rows of the output at most
   TokenLayout token_layout = TokenLayout::kTokenMajor;
-  DType row_dtype = DType::kF32;    // of ExpertOutput
-  std::string x_format, h_format;   // as the kernels see them: "bf16", "split15", "nvfp4", "fp32"
-  std::string prepared_layout;      // name and version
-  std::int64_t prepared_bytes = 0;  // weights of all local experts
+  DType row_dtype = DType::kF32;   // of ExpertOutput
+  std::string x_format, h_format;  // as the kernels see them: "bf16", "split15", "nvfp4", "fp32"
+  std::string activation_math = "portable";  // what computes the sigmoid
+  std::vector<std::string> kernels;  // what a step of so many tokens launches, where that differs
+  std::string prepared_layout;       // name and version
+  std::int64_t prepared_bytes = 0;   // weights of all local experts
   WorkspaceLayout workspace;
 };
 
@@ -91,7 +92,11 @@ class ExpertBackend {
   virtual ~ExpertBackend() = default;
 
   virtual std::string_view name() const = 0;
-  /// Ok, or the reason: device, format, activation, mode, dtype, alignment. Pure.
+  virtual DeviceKind device_kind() const { return DeviceKind::kHost; }
+  /// Ok, or why it cannot run on such a device. Pure, except that a backend of a device says of the
+  /// host whether there is one here at all.
+  virtual Status can_use(const DeviceLimits& limits) const;
+  /// Ok, or the reason: format, activation, mode, dtype, alignment. Pure.
   virtual Status can_run(const MoeSpec& spec, ActivationMode mode) const = 0;
   /// What it would run with: the instruction set, the device.
   virtual std::string note() const = 0;
@@ -134,6 +139,7 @@ class ExpertBackend {
 const std::vector<std::shared_ptr<ExpertBackend>>& list_expert_backends();
 std::shared_ptr<ExpertBackend> make_reference_backend();
 std::shared_ptr<ExpertBackend> make_cpu_backend();
+std::shared_ptr<ExpertBackend> make_cuda_sm90_backend();
 
 }  // namespace halfbyte
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/no_throw.h"
-#include "base/thread_pool.h"
+#include "moe/device_limits.h"
 #include "moe/layer_impl.h"
 #include "moe/registry.h"
 #include "moe/router.h"
@@ -31,12 +31,6 @@ Result<MoeOptions> name_transport(MoeOptions options, const Transport* transport
                             options.transport, name));
 }
 
-DeviceLimits host_limits(const MoeOptions& options) {
-  DeviceLimits limits;
-  limits.num_threads = options.num_threads > 0 ? options.num_threads : usable_cores();
-  return limits;
-}
-
 }  // namespace
 
 std::shared_ptr<NoticeSink> make_notice_sink(std::function<void(std::string_view)> line) {
@@ -61,25 +55,31 @@ Result<std::unique_ptr<MoeLayer::Impl>> MoeLayer::Impl::make(const MoeSpec& spec
   impl->transport = transport;
   impl->notices = rank == 0 && options.notices ? options.notices : std::make_shared<NoticeSink>();
   HALFBYTE_ASSIGN_OR_RETURN(const MoeOptions named, name_transport(options, transport));
-  HALFBYTE_ASSIGN_OR_RETURN(impl->plan, make_moe_plan(spec, named, host_limits(options), num_ranks,
-                                                      rank, *impl->notices));
+  auto limits = read_device_limits(options.device, options.num_threads);
+  if (!limits.ok()) return limits.take_status().with_context(device_name(options.device));
+  HALFBYTE_ASSIGN_OR_RETURN(
+      impl->plan, make_moe_plan(spec, named, limits.value(), num_ranks, rank, *impl->notices));
   HALFBYTE_RETURN_IF_ERROR(impl->resolve_input_scales(input_scales));
   HALFBYTE_ASSIGN_OR_RETURN(impl->backend, find_backend(impl->plan.experts.backend));
-  HALFBYTE_ASSIGN_OR_RETURN(impl->dispatcher,
-                            make_dispatcher(impl->plan.dispatch.dispatcher, transport));
-  HALFBYTE_ASSIGN_OR_RETURN(impl->prepared, impl->backend->allocate(impl->plan.experts));
+  HALFBYTE_ASSIGN_OR_RETURN(impl->dispatcher, make_dispatcher(impl->plan.dispatch.dispatcher,
+                                                              transport, impl->device().kind));
   impl->workspace = options.workspace ? options.workspace : make_moe_workspace();
-  HALFBYTE_RETURN_IF_ERROR(impl->workspace->reserve(impl->plan.workspace.total_bytes()));
-
-  const auto num_local = static_cast<std::size_t>(impl->plan.experts.shard.num_local_experts);
-  impl->loaded.assign(num_local, 0);
-  impl->scales.gate_global_scale.assign(num_local, 1.0F);
-  impl->scales.up_global_scale.assign(num_local, 1.0F);
-  impl->scales.down_global_scale.assign(num_local, 1.0F);
-  impl->bucket_offset.assign(num_local + 1, 0);
-  impl->bucket_count.assign(num_local, 0);
-  impl->counters.tokens_per_expert.assign(static_cast<std::size_t>(spec.num_experts), 0);
+  HALFBYTE_RETURN_IF_ERROR(impl->on_device([&impl] { return impl->allocate(); }));
   return impl;
+}
+
+Status MoeLayer::Impl::allocate() {
+  HALFBYTE_ASSIGN_OR_RETURN(prepared, backend->allocate(plan.experts));
+  HALFBYTE_RETURN_IF_ERROR(workspace->reserve(plan.workspace.total_bytes(), device()));
+  const auto num_local = static_cast<std::size_t>(plan.experts.shard.num_local_experts);
+  loaded.assign(num_local, 0);
+  scales.gate_global_scale.assign(num_local, 1.0F);
+  scales.up_global_scale.assign(num_local, 1.0F);
+  scales.down_global_scale.assign(num_local, 1.0F);
+  bucket_offset.assign(num_local + 1, 0);
+  bucket_count.assign(num_local, 0);
+  counters.tokens_per_expert.assign(static_cast<std::size_t>(spec.num_experts), 0);
+  return {};
 }
 
 Result<std::unique_ptr<MoeLayer>> MoeLayer::create(const MoeSpec& spec,
@@ -90,6 +90,19 @@ Result<std::unique_ptr<MoeLayer>> MoeLayer::create(const MoeSpec& spec,
     HALFBYTE_ASSIGN_OR_RETURN(auto impl, Impl::make(spec, options, input_scales, transport));
     return std::unique_ptr<MoeLayer>(new MoeLayer(std::move(impl)));
   });
+}
+
+Status MoeLayer::set_stream(void* cuda_stream) {
+  if (impl_->on_host()) {
+    return {StatusCode::kInvalidArgument,
+            "the layer lives on the host and takes no stream: see MoeOptions::device"};
+  }
+  if (impl_->in_flight) {
+    return {StatusCode::kInvalidArgument,
+            "a step is in flight on the present stream: call finish() first"};
+  }
+  impl_->stream = device::Stream::borrow(static_cast<CUstream_st*>(cuda_stream));
+  return {};
 }
 
 std::int64_t MoeLayer::first_expert() const {
@@ -104,6 +117,10 @@ Status MoeLayer::route(ConstMatrixView logits,
                        std::span<const float> bias,
                        std::span<std::int32_t> topk_idx,
                        std::span<float> topk_weights) {
+  if (logits.device.kind != DeviceKind::kHost) {
+    return {StatusCode::kInvalidArgument,
+            "router logits are on a CUDA device: route() works in host memory"};
+  }
   if (logits.cols != impl_->spec.num_experts) {
     return {StatusCode::kInvalidArgument,
             fmt::format("router logits have {} columns, want one per expert, {}", logits.cols,

@@ -157,7 +157,7 @@ Status MoeLayer::Impl::load_checked(std::int64_t expert_idx, const CanonicalExpe
   HALFBYTE_ASSIGN_OR_RETURN(const ShardedExpert part, cut_expert(expert, shard));
   ready = false;
   HALFBYTE_RETURN_IF_ERROR(
-      backend->prepare(plan.experts, local_idx, part.view, *prepared, nullptr));
+      backend->prepare(plan.experts, local_idx, part.view, *prepared, seam_stream()));
   const auto at = static_cast<std::size_t>(local_idx);
   const bool nvfp4 = spec.expert_format == WeightFormat::kNvfp4;
   const bool gated = spec.activation.gated();
@@ -173,15 +173,18 @@ Status MoeLayer::load_expert(std::int64_t expert_idx, const CanonicalExpert& exp
   if (!is_local(impl_->plan.experts.shard, expert_idx)) return {};
   const std::string where = fmt::format("expert {}", expert_idx);
   return no_throw([&]() -> Status {
+           HALFBYTE_RETURN_IF_ERROR(impl_->refuse_capture("load_expert()"));
            HALFBYTE_ASSIGN_OR_RETURN(const CheckedExpert checked,
                                      check_expert(impl_->spec, expert));
-           return impl_->load_checked(expert_idx, checked.view);
+           return impl_->on_device([&] { return impl_->load_checked(expert_idx, checked.view); });
          })
       .with_context(where);
 }
 
 Status MoeLayer::load_arrays(const ExpertArrays& arrays) {
-  HALFBYTE_RETURN_IF_ERROR(no_throw([&] { return impl_->load_arrays(arrays); }));
+  HALFBYTE_RETURN_IF_ERROR(impl_->refuse_capture("load_arrays()"));
+  HALFBYTE_RETURN_IF_ERROR(
+      no_throw([&] { return impl_->on_device([&] { return impl_->load_arrays(arrays); }); }));
   return finish_loading();
 }
 
@@ -222,30 +225,38 @@ Status MoeLayer::set_input_scales(const ExpertInputScales& input_scales) {
   return impl_->resolve_input_scales(input_scales);
 }
 
-Status MoeLayer::finish_loading() {
+Status MoeLayer::Impl::check_all_loaded() const {
   std::string missing;
   std::int64_t num_missing = 0;
-  for (std::size_t e = 0; e < impl_->loaded.size(); ++e) {
-    if (impl_->loaded[e] != 0 || ++num_missing > kMaxListedExperts) continue;
+  for (std::size_t e = 0; e < loaded.size(); ++e) {
+    if (loaded[e] != 0 || ++num_missing > kMaxListedExperts) continue;
     missing += fmt::format("{}{}", num_missing == 1 ? "" : ", ",
-                           first_expert() + static_cast<std::int64_t>(e));
+                           plan.experts.shard.first_expert + static_cast<std::int64_t>(e));
   }
-  if (num_missing > 0) {
-    const std::string rest = num_missing > kMaxListedExperts
-                                 ? fmt::format(" and {} more", num_missing - kMaxListedExperts)
-                                 : "";
-    return {StatusCode::kInvalidArgument,
-            fmt::format("{} of {} local experts were never loaded: {}{}", num_missing,
-                        impl_->loaded.size(), missing, rest)};
-  }
-  if (impl_->spec.activation.gated()) notice_mismatch(impl_->scales, *impl_->notices);
-  derive_alphas(impl_->plan.experts.mode, impl_->scales);
+  if (num_missing == 0) return {};
+  const std::string rest = num_missing > kMaxListedExperts
+                               ? fmt::format(" and {} more", num_missing - kMaxListedExperts)
+                               : "";
+  return {StatusCode::kInvalidArgument,
+          fmt::format("{} of {} local experts were never loaded: {}{}", num_missing, loaded.size(),
+                      missing, rest)};
+}
+
+Status MoeLayer::Impl::finish_loading() {
+  if (spec.activation.gated()) notice_mismatch(scales, *notices);
+  derive_alphas(plan.experts.mode, scales);
+  HALFBYTE_RETURN_IF_ERROR(backend->set_scales(plan.experts, scales, *prepared, seam_stream()));
   HALFBYTE_RETURN_IF_ERROR(
-      impl_->backend->set_scales(impl_->plan.experts, impl_->scales, *impl_->prepared, nullptr));
-  HALFBYTE_RETURN_IF_ERROR(impl_->backend->warm_up(impl_->plan.experts, *impl_->prepared,
-                                                   impl_->expert_workspace(), nullptr));
-  impl_->ready = true;
+      backend->warm_up(plan.experts, *prepared, expert_workspace(), seam_stream()));
+  HALFBYTE_RETURN_IF_ERROR(warm_up_device());
+  ready = true;
   return {};
+}
+
+Status MoeLayer::finish_loading() {
+  HALFBYTE_RETURN_IF_ERROR(impl_->refuse_capture("finish_loading()"));
+  HALFBYTE_RETURN_IF_ERROR(impl_->check_all_loaded());
+  return no_throw([&] { return impl_->on_device([&] { return impl_->finish_loading(); }); });
 }
 
 }  // namespace halfbyte

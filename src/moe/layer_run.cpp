@@ -6,14 +6,31 @@
 #include <numeric>
 
 #include "formats/convert.h"
+#include "moe/device_limits.h"
 #include "moe/layer_impl.h"
 
 namespace halfbyte {
 namespace {
 
+// What kernels ask of an address beside its device.
 template <typename View>
-Status check_matrix(
-    std::string_view name, const View& view, DType dtype, std::int64_t rows, std::int64_t cols) {
+Status check_for_kernels(std::string_view name, const View& view) {
+  const auto address = reinterpret_cast<std::uintptr_t>(view.data);
+  if ((view.rows <= 1 || view.row_stride == view.cols) && address % 16 == 0) return {};
+  return {
+      StatusCode::kInvalidArgument,
+      fmt::format("{} has a row stride of {} and lies {} bytes past a multiple of 16; on a CUDA "
+                  "device want {} and 0",
+                  name, view.row_stride, address % 16, view.cols)};
+}
+
+template <typename View>
+Status check_matrix(std::string_view name,
+                    const View& view,
+                    DType dtype,
+                    std::int64_t rows,
+                    std::int64_t cols,
+                    const Device& device = {}) {
   if (view.rows != rows || view.cols != cols || view.dtype != dtype) {
     return {StatusCode::kInvalidArgument,
             fmt::format("{} is {} [{}, {}], want {} [{}, {}]", name, dtype_name(view.dtype),
@@ -25,9 +42,12 @@ Status check_matrix(
             fmt::format("{} has {} data and a row stride of {}, want data and at least {}", name,
                         view.data == nullptr ? "no" : "some", view.row_stride, cols)};
   }
-  if (view.device.kind == DeviceKind::kHost) return {};
-  return {StatusCode::kInvalidArgument,
-          fmt::format("{} is on a CUDA device, this layer runs on the host", name)};
+  if (view.device != device) {
+    return {StatusCode::kInvalidArgument,
+            fmt::format("{} is on {}, this layer lives on {}", name, device_name(view.device),
+                        device_name(device))};
+  }
+  return device.kind == DeviceKind::kHost ? Status() : check_for_kernels(name, view);
 }
 
 template <typename View>
@@ -71,8 +91,8 @@ Status MoeLayer::Impl::check_can_step() const {
 Status MoeLayer::Impl::check_input(ConstMatrixView x,
                                    const Routing& routing,
                                    std::span<const std::int64_t> tokens_per_rank) const {
-  HALFBYTE_RETURN_IF_ERROR(
-      check_matrix("x", x, spec.x_dtype, std::max<std::int64_t>(x.rows, 0), spec.hidden_size));
+  HALFBYTE_RETURN_IF_ERROR(check_matrix("x", x, spec.x_dtype, std::max<std::int64_t>(x.rows, 0),
+                                        spec.hidden_size, device()));
   const auto want = static_cast<std::size_t>(x.rows * spec.top_k);
   if (routing.topk_idx.size() != want || routing.topk_weights.size() != want) {
     return {StatusCode::kInvalidArgument,
@@ -92,10 +112,10 @@ Status MoeLayer::Impl::check_input(ConstMatrixView x,
 Status MoeLayer::Impl::check_output(std::int64_t rows,
                                     const SharedExpert& shared,
                                     const MatrixView& y) const {
-  HALFBYTE_RETURN_IF_ERROR(check_matrix("y", y, spec.y_dtype, rows, spec.hidden_size));
+  HALFBYTE_RETURN_IF_ERROR(check_matrix("y", y, spec.y_dtype, rows, spec.hidden_size, device()));
   if (shared.kind == SharedExpert::Kind::kNone) return {};
   HALFBYTE_RETURN_IF_ERROR(
-      check_matrix("shared expert", shared.rows, DType::kF32, rows, spec.hidden_size));
+      check_matrix("shared expert", shared.rows, DType::kF32, rows, spec.hidden_size, device()));
   if (shared.kind == SharedExpert::Kind::kSharded && plan.dispatch.dispatcher == "all_to_all") {
     return {StatusCode::kInvalidArgument,
             "all-to-all takes a replicated shared expert, got a sharded one"};
@@ -106,11 +126,12 @@ Status MoeLayer::Impl::check_output(std::int64_t rows,
 Status MoeLayer::Impl::run_experts(const DispatchedTokens& received) {
   if (received.num_routes == 0) return {};
   return backend->run(plan.experts, *prepared, received, expert_output(), expert_workspace(),
-                      nullptr);
+                      seam_stream());
 }
 
 void MoeLayer::Impl::count(const DispatchedTokens& received,
                            std::span<const std::int64_t> tokens_per_rank) {
+  if (!on_host()) return;
   const ExpertShard& shard = plan.experts.shard;
   const std::int64_t bytes_per_expert =
       shard.num_local_experts == 0 ? 0 : plan.experts.prepared_bytes / shard.num_local_experts;
@@ -120,48 +141,76 @@ void MoeLayer::Impl::count(const DispatchedTokens& received,
     counters.tokens_per_expert[static_cast<std::size_t>(shard.first_expert + e)] += routes;
     counters.expert_bytes_read += bytes_per_expert;
   }
-  counters.dropped_routes += dispatcher->last_dropped_routes();
+  counters.dropped_routes +=
+      dispatcher->last_dropped_routes() - (num_tokens - num_valid) * spec.top_k;
   const std::int64_t valid_rows = tokens_per_rank.empty()
                                       ? num_tokens
                                       : std::reduce(tokens_per_rank.begin(), tokens_per_rank.end());
   counters.padded_rows += std::max<std::int64_t>(0, received.num_rows - valid_rows);
 }
 
+// On the host: ids in which padding has no route. Its rows are then read by nobody.
+Routing MoeLayer::Impl::without_padding(const Routing& routing, std::int64_t rows) {
+  num_valid = rows;
+  if (!on_host() || routing.num_valid_tokens == nullptr) return routing;
+  num_valid = std::clamp<std::int64_t>(*routing.num_valid_tokens, 0, rows);
+  auto* idx = workspace->view().at<std::int32_t>(plan.valid_idx_offset);
+  const auto valid_ids = static_cast<std::size_t>(num_valid * spec.top_k);
+  std::copy_n(routing.topk_idx.begin(), valid_ids, idx);
+  std::fill_n(idx + valid_ids, routing.topk_idx.size() - valid_ids, -1);
+  return {{idx, routing.topk_idx.size()}, routing.topk_weights};
+}
+
+Status MoeLayer::Impl::start(ConstMatrixView x,
+                             const Routing& routing,
+                             std::span<const std::int64_t> tokens_per_rank) {
+  DispatchInput input;
+  input.x = x;
+  input.routing = without_padding(routing, x.rows);
+  input.s1 = scales.s1;
+  input.tokens_per_rank = tokens_per_rank;
+  HALFBYTE_ASSIGN_OR_RETURN(
+      tokens, dispatcher->dispatch(plan.dispatch, input, dispatch_workspace(), seam_stream()));
+  num_tokens = x.rows;
+  if (Status status = run_experts(tokens); !status.ok()) {
+    failure = status.clone();
+    return status;
+  }
+  count(tokens, tokens_per_rank);
+  in_flight = true;
+  return {};
+}
+
 Status MoeLayer::start(ConstMatrixView x,
                        const Routing& routing,
                        std::span<const std::int64_t> tokens_per_rank) {
-  Impl& impl = *impl_;
-  HALFBYTE_RETURN_IF_ERROR(impl.check_can_step());
-  HALFBYTE_RETURN_IF_ERROR(impl.check_input(x, routing, tokens_per_rank));
-  DispatchInput input;
-  input.x = x;
-  input.routing = routing;
-  input.s1 = impl.scales.s1;
-  input.tokens_per_rank = tokens_per_rank;
-  HALFBYTE_ASSIGN_OR_RETURN(
-      impl.tokens,
-      impl.dispatcher->dispatch(impl.plan.dispatch, input, impl.dispatch_workspace(), nullptr));
-  impl.num_tokens = x.rows;
-  if (Status status = impl.run_experts(impl.tokens); !status.ok()) {
-    impl.failure = status.clone();
+  HALFBYTE_RETURN_IF_ERROR(impl_->check_can_step());
+  HALFBYTE_RETURN_IF_ERROR(impl_->check_input(x, routing, tokens_per_rank));
+  HALFBYTE_RETURN_IF_ERROR(impl_->check_first_step());
+  return impl_->on_device([&] { return impl_->start(x, routing, tokens_per_rank); });
+}
+
+Status MoeLayer::Impl::finish(const SharedExpert& shared, const MatrixView& y) {
+  in_flight = false;
+  Status status = dispatcher->combine(plan.dispatch, tokens, expert_output(), shared, y,
+                                      dispatch_workspace(), seam_stream());
+  if (!status.ok()) {
+    failure = status.clone();
     return status;
   }
-  impl.count(impl.tokens, tokens_per_rank);
-  impl.in_flight = true;
+  has_run = true;
+  for (std::int64_t row = num_valid; row < num_tokens; ++row) {
+    std::memset(row_pointer(y, row), 0, static_cast<std::size_t>(y.cols * dtype_bytes(y.dtype)));
+  }
   return {};
 }
 
 Status MoeLayer::finish(const SharedExpert& shared, MatrixView y) {
-  Impl& impl = *impl_;
-  if (!impl.in_flight) {
+  if (!impl_->in_flight) {
     return {StatusCode::kInvalidArgument, "finish() without start(): no step is in flight"};
   }
-  HALFBYTE_RETURN_IF_ERROR(impl.check_output(impl.num_tokens, shared, y));
-  impl.in_flight = false;
-  Status status = impl.dispatcher->combine(impl.plan.dispatch, impl.tokens, impl.expert_output(),
-                                           shared, y, impl.dispatch_workspace(), nullptr);
-  if (!status.ok()) impl.failure = status.clone();
-  return status;
+  HALFBYTE_RETURN_IF_ERROR(impl_->check_output(impl_->num_tokens, shared, y));
+  return impl_->on_device([&] { return impl_->finish(shared, y); });
 }
 
 Status MoeLayer::run(ConstMatrixView x,
@@ -186,7 +235,6 @@ Status MoeLayer::Impl::run_bucket(ConstMatrixView x, std::int64_t local_expert_i
       bucket_offset[e] = e > expert ? rows : 0;
 
     DispatchedTokens bucket;
-    bucket.layout = TokenLayout::kFlat;
     bucket.x = x;
     bucket.x.data = row_pointer(x, begin);
     bucket.x.rows = rows;
@@ -207,6 +255,9 @@ Status MoeLayer::run_bucketed(ConstMatrixView x,
                               MatrixView y) {
   Impl& impl = *impl_;
   HALFBYTE_RETURN_IF_ERROR(impl.check_can_step());
+  if (!impl.on_host()) {
+    return {StatusCode::kUnsupported, "run_bucketed() runs on the host alone"};
+  }
   const std::int64_t num_local = num_local_experts();
   if (counts.size() != static_cast<std::size_t>(num_local)) {
     return {StatusCode::kInvalidArgument,

@@ -61,8 +61,10 @@ DispatchPlan dispatch_request(const MoeSpec& spec,
                               const MoeOptions& options,
                               const RegistryChoice& choice,
                               const ExpertShard& shard,
+                              const Device& device,
                               int rank) {
   DispatchPlan request;
+  request.device = device;
   request.dispatcher = dispatcher_name(choice.transport, options);
   request.spec = spec;
   request.mode = choice.mode;
@@ -103,7 +105,8 @@ Status plan_both(const MoeOptions& options,
                  DispatchPlan request,
                  MoePlan& plan) {
   HALFBYTE_ASSIGN_OR_RETURN(const auto backend, find_backend(backend_name));
-  HALFBYTE_ASSIGN_OR_RETURN(const auto dispatcher, make_dispatcher(request.dispatcher, nullptr));
+  HALFBYTE_ASSIGN_OR_RETURN(const auto dispatcher,
+                            make_dispatcher(request.dispatcher, nullptr, request.device.kind));
   HALFBYTE_RETURN_IF_ERROR(dispatcher->can_run(request));
   HALFBYTE_ASSIGN_OR_RETURN(plan.dispatch, dispatcher->plan(request));
   HALFBYTE_ASSIGN_OR_RETURN(
@@ -121,6 +124,15 @@ void lay_out_workspace(MoePlan& plan) {
       plan.workspace.add("dispatch", plan.dispatch.workspace.total_bytes(), kPartAlignment);
   plan.expert_workspace_offset =
       plan.workspace.add("experts", plan.experts.workspace.total_bytes(), kPartAlignment);
+  if (plan.dispatch.device.kind == DeviceKind::kHost) {
+    // Under the standard scheme one rank may hold all tokens of a forward.
+    const std::int64_t tokens = plan.dispatch.dispatcher == "all_to_all"
+                                    ? plan.dispatch.max_tokens_per_rank
+                                    : plan.dispatch.capacity_tokens;
+    const auto ids = static_cast<std::size_t>(tokens * plan.experts.spec.top_k);
+    plan.valid_idx_offset =
+        plan.workspace.add("valid_idx", ids * sizeof(std::int32_t), kPartAlignment);
+  }
   plan.output_offset = plan.workspace.add("expert_output", output_bytes, kPartAlignment);
 }
 
@@ -142,7 +154,7 @@ Result<MoePlan> make_moe_plan(const MoeSpec& spec,
   HALFBYTE_ASSIGN_OR_RETURN(MoeOptions resolved,
                             resolve_aliases(options, limits.compute_capability, notices));
   HALFBYTE_ASSIGN_OR_RETURN(RegistryChoice choice,
-                            choose_entry(default_registry(), spec, resolved, num_ranks, false));
+                            choose_entry(default_registry(), spec, resolved, limits, num_ranks));
   announce(choice.log, notices);
   if (resolved.tp_size == 0 && resolved.ep_size == 0) resolved.tp_size = num_ranks;
   HALFBYTE_ASSIGN_OR_RETURN(
@@ -155,8 +167,9 @@ Result<MoePlan> make_moe_plan(const MoeSpec& spec,
   MoePlan plan;
   plan.transport = choice.transport;
   plan.log = std::move(choice.log);
-  HALFBYTE_RETURN_IF_ERROR(plan_both(resolved, limits, choice.backend,
-                                     dispatch_request(spec, resolved, choice, shard, rank), plan));
+  HALFBYTE_RETURN_IF_ERROR(
+      plan_both(resolved, limits, choice.backend,
+                dispatch_request(spec, resolved, choice, shard, limits.device, rank), plan));
   lay_out_workspace(plan);
   return plan;
 }

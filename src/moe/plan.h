@@ -18,13 +18,15 @@ struct MoePlan {
   DispatchPlan dispatch;
   std::size_t dispatch_workspace_offset = 0;
   std::size_t expert_workspace_offset = 0;
-  std::size_t output_offset = 0;  // rows handed from the experts to combine
-  WorkspaceLayout workspace;      // shared by all layers of a process, sized by the largest
-  std::vector<std::string> log;   // why each skipped entry was skipped, then the chosen one
+  std::size_t valid_idx_offset = 0;  // host: ids without those of padding rows
+  std::size_t output_offset = 0;     // rows handed from the experts to combine
+  WorkspaceLayout workspace;         // shared by all layers of a process, sized by the largest
+  std::vector<std::string> log;      // why each skipped entry was skipped, then the chosen one
 };
 
-/// Chooses transport, backend and dispatcher (registry) and plans both. Pure; the same on every
-/// machine with these limits. `num_ranks` and `rank` describe the transport that will be used.
+/// Chooses transport, backend and dispatcher (registry) and plans both for the device of `limits`,
+/// present or not. Pure; the same on every machine with these limits. `num_ranks` and `rank`
+/// describe the transport that will be used.
 Result<MoePlan> make_moe_plan(const MoeSpec& spec,
                               const MoeOptions& options,
                               const DeviceLimits& limits,

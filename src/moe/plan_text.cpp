@@ -3,6 +3,7 @@
 
 #include <iterator>
 
+#include "moe/device_limits.h"
 #include "moe/plan.h"
 #include "moe/spec.h"
 
@@ -43,11 +44,24 @@ void describe_placement(const DispatchPlan& plan, Text out) {
       shard.intermediate_begin + shard.intermediate_size);
 }
 
+void describe_device(const DeviceLimits& limits, Text out) {
+  if (limits.device.kind == DeviceKind::kHost) return;
+  fmt::format_to(out, "device: {}, compute capability {}.{}, {} multiprocessors\n",
+                 device_name(limits.device), limits.compute_capability / 10,
+                 limits.compute_capability % 10, limits.num_multiprocessors);
+}
+
 void describe_experts(const ExpertPlan& plan, Text out) {
   fmt::format_to(out, "backend: {} in {}: x {}, h {}, rows {}, tokens {}\n", plan.backend,
                  activation_mode_name(plan.mode), plan.x_format, plan.h_format,
                  dtype_name(plan.row_dtype), token_layout_name(plan.token_layout));
+  fmt::format_to(out, "activation math: {}{}\n", plan.activation_math,
+                 plan.fast_activation_math && plan.activation_math == "portable"
+                     ? " (fast was asked for; this backend has no other)"
+                     : "");
   fmt::format_to(out, "weights: {}, {} bytes\n", plan.prepared_layout, plan.prepared_bytes);
+  for (const std::string& kernel : plan.kernels)
+    fmt::format_to(out, "kernels: {}\n", kernel);
 }
 
 void describe_dispatch(const DispatchPlan& plan, Text out) {
@@ -89,14 +103,17 @@ std::string describe(const MoePlan& plan) {
   const Text out(text);
   describe_layer(plan.experts.spec, out);
   fmt::format_to(out, "transport: {}\n", plan.transport);
+  describe_device(plan.experts.limits, out);
   describe_placement(plan.dispatch, out);
   describe_experts(plan.experts, out);
   describe_dispatch(plan.dispatch, out);
   fmt::format_to(out, "workspace: {} bytes (offset, bytes, name)\n", plan.workspace.total_bytes());
   describe_part("dispatch", plan.dispatch_workspace_offset, plan.dispatch.workspace, out);
   describe_part("experts", plan.expert_workspace_offset, plan.experts.workspace, out);
-  fmt::format_to(out, "  {:>12} {:>12}  expert_output\n", plan.output_offset,
-                 plan.workspace.total_bytes() - plan.output_offset);
+  for (const WorkspaceLayout::Entry& entry : plan.workspace.entries()) {
+    if (entry.name == "dispatch" || entry.name == "experts") continue;  // in parts, above
+    fmt::format_to(out, "  {:>12} {:>12}  {}\n", entry.offset, entry.bytes, entry.name);
+  }
   return text;
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "comm/transport.h"
+#include "moe/device_limits.h"
 
 namespace halfbyte {
 namespace {
@@ -41,8 +42,10 @@ Status transport_status(std::string_view name) {
 Status default_can_run(std::string_view transport,
                        std::string_view backend,
                        const MoeSpec& spec,
-                       ActivationMode mode) {
+                       ActivationMode mode,
+                       const DeviceLimits& limits) {
   HALFBYTE_ASSIGN_OR_RETURN(const auto found, find_backend(backend));
+  HALFBYTE_RETURN_IF_ERROR(found->can_use(limits));
   HALFBYTE_RETURN_IF_ERROR(found->can_run(spec, mode));
   return transport_status(transport);
 }
@@ -53,8 +56,9 @@ ActivationMode default_resolve_auto(std::string_view backend, const MoeSpec& spe
 }
 
 RegistryEntry default_entry(const Pair& pair) {
-  const auto can_run = [pair](const MoeSpec& spec, ActivationMode mode) {
-    return default_can_run(pair.transport, pair.backend, spec, mode);
+  const auto can_run = [pair](const MoeSpec& spec, ActivationMode mode,
+                              const DeviceLimits& limits) {
+    return default_can_run(pair.transport, pair.backend, spec, mode, limits);
   };
   const auto resolve_auto = [pair](const MoeSpec& spec) {
     return default_resolve_auto(pair.backend, spec);
@@ -92,22 +96,23 @@ Status fits_world(const RegistryEntry& entry, int world, bool transport_named) {
 Status entry_can_run(const RegistryEntry& entry,
                      const MoeSpec& spec,
                      const MoeOptions& options,
+                     const DeviceLimits& limits,
                      int world) {
-  HALFBYTE_RETURN_IF_ERROR(entry.can_run(spec, mode_of(entry, spec, options.activation_mode)));
+  HALFBYTE_RETURN_IF_ERROR(
+      entry.can_run(spec, mode_of(entry, spec, options.activation_mode), limits));
   return fits_world(entry, world, options.transport != "auto");
 }
 
-// With both names left to auto, the rows that auto takes; without a launcher, several ranks end in
-// the rows of this process (9 and 10), after all others.
+// With both names left to auto, the rows that auto takes; several ranks end in the rows of this
+// process (9 and 10), after all others.
 std::vector<const RegistryEntry*> auto_candidates(const std::vector<RegistryEntry>& registry,
-                                                  int world,
-                                                  bool has_launcher) {
+                                                  int world) {
   const TakenByAuto wanted = world == 1 ? TakenByAuto::kWorldOne : TakenByAuto::kWorldMany;
   std::vector<const RegistryEntry*> candidates;
   for (const RegistryEntry& entry : registry) {
     if (entry.taken_by_auto == wanted) candidates.push_back(&entry);
   }
-  if (world == 1 || has_launcher) return candidates;
+  if (world == 1) return candidates;
   for (const RegistryEntry& entry : registry) {
     const bool on_host = entry.backend == "cpu" || entry.backend == "reference";
     if (entry.transport == "in_process" && on_host) candidates.push_back(&entry);
@@ -155,10 +160,28 @@ Status check_names(const std::vector<RegistryEntry>& registry, const MoeOptions&
                     [](const RegistryEntry& entry) { return entry.transport; });
 }
 
-Status nothing_runs(const MoeOptions& options, int world, const std::vector<std::string>& skipped) {
-  std::string reasons = skipped.empty() ? "there is no such entry" : "";
-  for (const std::string& line : skipped)
-    reasons += (reasons.empty() ? "" : "; ") + line;
+// A reason, and the pairs that gave it.
+struct Skipped {
+  std::string reason;
+  std::vector<std::string> pairs;
+};
+
+void add_skipped(const RegistryEntry& entry, std::string_view reason, std::vector<Skipped>& all) {
+  const auto same = std::find_if(all.begin(), all.end(),
+                                 [reason](const Skipped& one) { return one.reason == reason; });
+  if (same != all.end()) {
+    same->pairs.push_back(pair_name(entry));
+  } else {
+    all.push_back({std::string(reason), {pair_name(entry)}});
+  }
+}
+
+Status nothing_runs(const MoeOptions& options, int world, const std::vector<Skipped>& skipped) {
+  std::vector<std::string> lines;
+  for (const Skipped& one : skipped)
+    lines.push_back(fmt::format("{} skipped: {}", fmt::join(one.pairs, ", "), one.reason));
+  const std::string reasons =
+      lines.empty() ? "there is no such entry" : fmt::format("{}", fmt::join(lines, "; "));
   return {StatusCode::kUnsupported,
           fmt::format("--moe-runner-backend {} with --moe-transport {} cannot run on {} rank{}: {}",
                       options.runner_backend, options.transport, world, world == 1 ? "" : "s",
@@ -179,7 +202,7 @@ Result<std::vector<RegistryEntry>> make_registry(std::vector<RegistryEntry> entr
 }
 
 const std::vector<RegistryEntry>& default_registry() {
-  static const std::vector<RegistryEntry> registry = default_entries();
+  static const std::vector<RegistryEntry> registry = make_registry(default_entries()).value();
   return registry;
 }
 
@@ -193,16 +216,18 @@ Result<std::shared_ptr<ExpertBackend>> find_backend(std::string_view name) {
 Result<RegistryChoice> choose_entry(const std::vector<RegistryEntry>& registry,
                                     const MoeSpec& spec,
                                     const MoeOptions& options,
-                                    int world,
-                                    bool has_launcher) {
+                                    const DeviceLimits& limits,
+                                    int world) {
   HALFBYTE_RETURN_IF_ERROR(check_names(registry, options));
   const bool named = options.transport != "auto" || options.runner_backend != "auto";
   const auto candidates =
-      named ? named_candidates(registry, options) : auto_candidates(registry, world, has_launcher);
+      named ? named_candidates(registry, options) : auto_candidates(registry, world);
   RegistryChoice choice;
+  std::vector<Skipped> skipped;
   for (const RegistryEntry* entry : candidates) {
-    const Status status = entry_can_run(*entry, spec, options, world);
+    const Status status = entry_can_run(*entry, spec, options, limits, world);
     if (!status.ok()) {
+      add_skipped(*entry, status.message(), skipped);
       choice.log.push_back(fmt::format("{} skipped: {}", pair_name(*entry), status.message()));
       continue;
     }
@@ -214,8 +239,29 @@ Result<RegistryChoice> choose_entry(const std::vector<RegistryEntry>& registry,
                                      named ? " (named by option)" : ""));
     return choice;
   }
-  return nothing_runs(options, world, choice.log);
+  return nothing_runs(options, world, skipped);
 }
+
+namespace {
+
+// Of the device that the backend is asked about.
+Result<DeviceLimits> limits_here(const ExpertBackend& backend, const MoeOptions& options) {
+  if (backend.device_kind() == DeviceKind::kHost)
+    return read_device_limits({}, options.num_threads);
+  const bool named = options.device.kind == DeviceKind::kCuda;
+  auto limits = read_device_limits(named ? options.device : Device{DeviceKind::kCuda, 0},
+                                   options.num_threads);
+  if (!limits.ok()) return limits.take_status().with_context(backend.name());
+  return limits;
+}
+
+Status can_run_here(const RegistryEntry& entry, const MoeSpec& spec, const MoeOptions& options) {
+  HALFBYTE_ASSIGN_OR_RETURN(const auto backend, find_backend(entry.backend));
+  HALFBYTE_ASSIGN_OR_RETURN(const DeviceLimits limits, limits_here(*backend, options));
+  return entry.can_run(spec, mode_of(entry, spec, options.activation_mode), limits);
+}
+
+}  // namespace
 
 std::vector<BackendReport> list_backends(const MoeSpec& spec, const MoeOptions& options) {
   std::vector<BackendReport> reports;
@@ -226,7 +272,7 @@ std::vector<BackendReport> list_backends(const MoeSpec& spec, const MoeOptions& 
     report.taken_by_auto = entry.taken_by_auto == TakenByAuto::kNo         ? "no"
                            : entry.taken_by_auto == TakenByAuto::kWorldOne ? "world 1"
                                                                            : "world > 1";
-    report.can_run = entry.can_run(spec, mode_of(entry, spec, options.activation_mode));
+    report.can_run = can_run_here(entry, spec, options);
     auto backend = find_backend(entry.backend);
     if (report.can_run.ok() && backend.ok()) report.note = backend.value()->note();
     reports.push_back(std::move(report));

@@ -19,14 +19,15 @@ struct RegistryEntry {
   std::string transport;
   std::string backend;
   TakenByAuto taken_by_auto = TakenByAuto::kNo;
-  std::function<Status(const MoeSpec&, ActivationMode)> can_run;
+  std::function<Status(const MoeSpec&, ActivationMode, const DeviceLimits&)> can_run;
   /// What kAuto means for this entry; kAuto itself when a mode must be named.
   std::function<ActivationMode(const MoeSpec&)> resolve_auto;
 };
 
-/// The pairs of nvfp4-moe 11.1, in order. Tests build lists of their own.
-Result<std::vector<RegistryEntry>> make_registry(
-    std::vector<RegistryEntry> entries);  // refuses duplicates
+/// The list as given; kInvalidArgument when a pair stands in it twice. Tests build lists of their
+/// own.
+Result<std::vector<RegistryEntry>> make_registry(std::vector<RegistryEntry> entries);
+/// The pairs of nvfp4-moe 11.1, in order.
 const std::vector<RegistryEntry>& default_registry();
 
 struct RegistryChoice {
@@ -36,15 +37,15 @@ struct RegistryChoice {
   std::vector<std::string> log;  // a line per skipped entry with its reason, then the chosen one
 };
 
-/// Rules of 11.1. `world` is the number of ranks; `has_launcher` is true when one started the
-/// process.
-/// @return kInvalidArgument: a name that no entry has; kUnsupported: nothing can run, with every
-///         entry's reason, or the named one's.
+/// Rules of 11.1. `limits` are those of the device the layer lives on, `world` is the number of
+/// ranks. No transport of this tree has a launcher, so several ranks may end in this process.
+/// @return kInvalidArgument: a name that no entry has; kUnsupported: nothing can run, with the
+///         reasons of all entries, or of the named one, each reason once.
 Result<RegistryChoice> choose_entry(const std::vector<RegistryEntry>& registry,
                                     const MoeSpec& spec,
                                     const MoeOptions& options,
-                                    int world,
-                                    bool has_launcher);
+                                    const DeviceLimits& limits,
+                                    int world);
 
 /// The backend of this name in this build, or why there is none (kUnsupported: "not built").
 Result<std::shared_ptr<ExpertBackend>> find_backend(std::string_view name);

@@ -116,7 +116,7 @@ double activation_bound(
 template <typename Check>
 void for_each_backend(const MoeSpec& spec, ActivationMode mode, const Check& check) {
   for (const auto& backend : list_expert_backends()) {
-    if (!backend->can_run(spec, mode).ok()) continue;
+    if (!backend->can_use({}).ok() || !backend->can_run(spec, mode).ok()) continue;
     SCOPED_TRACE(std::string(backend->name()) + " " + std::string(activation_mode_name(mode)));
     check(backend);
   }

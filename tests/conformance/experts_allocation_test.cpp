@@ -59,7 +59,7 @@ TEST(ExpertsAllocation, ARunAllocatesNothing) {
   for (const auto& backend : list_expert_backends()) {
     for (const ActivationMode mode : {ActivationMode::kW4a16, ActivationMode::kW4a4,
                                       ActivationMode::kW4a4Dynamic, ActivationMode::kW4a8}) {
-      if (!backend->can_run(layer.spec, mode).ok()) continue;
+      if (!backend->can_use({}).ok() || !backend->can_run(layer.spec, mode).ok()) continue;
       testing::BackendRun run(backend, layer, mode, 9);
       if (backend->name() == "reference") {
         ASSERT_TRUE(run.run(dispatched, rows).ok());

@@ -63,14 +63,14 @@ std::string format_name(WeightFormat format) {
   return format == WeightFormat::kFp8 ? "fp8" : "bf16";
 }
 
-// Everything that some backend of this build can run.
+// Everything that some backend of the host can run.
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (const auto& backend : list_expert_backends()) {
     for (const ActivationMode mode : {ActivationMode::kW4a16, ActivationMode::kW4a4,
                                       ActivationMode::kW4a4Dynamic, ActivationMode::kW4a8}) {
       for (const LayerShape& shape : kShapes) {
-        if (backend->can_run(testing::spec_of(shape), mode).ok())
+        if (backend->can_use({}).ok() && backend->can_run(testing::spec_of(shape), mode).ok())
           cases.push_back({backend, mode, shape});
       }
     }

@@ -85,9 +85,10 @@ nlohmann::ordered_json workspace_map(const MoePlan& plan) {
   auto map = nlohmann::ordered_json::array();
   add_workspace_part("dispatch", plan.dispatch_workspace_offset, plan.dispatch.workspace, map);
   add_workspace_part("experts", plan.expert_workspace_offset, plan.experts.workspace, map);
-  map.push_back({{"name", "expert_output"},
-                 {"offset", plan.output_offset},
-                 {"bytes", plan.workspace.total_bytes() - plan.output_offset}});
+  for (const WorkspaceLayout::Entry& entry : plan.workspace.entries()) {
+    if (entry.name == "dispatch" || entry.name == "experts") continue;  // in parts, above
+    map.push_back({{"name", entry.name}, {"offset", entry.offset}, {"bytes", entry.bytes}});
+  }
   return map;
 }
 

@@ -7,8 +7,7 @@ namespace halfbyte {
 const std::vector<std::shared_ptr<ExpertBackend>>& list_expert_backends() {
   static const std::vector<std::shared_ptr<ExpertBackend>> backends = {
       make_not_built_backend("cuda_sm100", "this version has no kernels for sm_100"),
-      make_not_built_backend("cuda_sm90",
-                             "this version has kernels for sm_90 but no layer that drives them"),
+      make_cuda_sm90_backend(),
       make_cpu_backend(),
       make_reference_backend(),
   };

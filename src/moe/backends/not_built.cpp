@@ -14,6 +14,7 @@ class NotBuiltBackend final : public ExpertBackend {
       : name_(std::move(name)), reason_(std::move(reason)) {}
 
   std::string_view name() const override { return name_; }
+  Status can_use(const DeviceLimits& /*limits*/) const override { return refusal(); }
   Status can_run(const MoeSpec& /*spec*/, ActivationMode /*mode*/) const override {
     return refusal();
   }

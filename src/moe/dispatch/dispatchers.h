@@ -10,6 +10,10 @@ namespace halfbyte {
 
 /// One rank: permute and unpermute, nothing travels.
 std::unique_ptr<Dispatcher> make_local_dispatcher();
+std::unique_ptr<Dispatcher> make_local_cuda_dispatcher();
+/// What both ask of a plan: one rank, and a payload as given.
+Status check_one_rank(const DispatchPlan& request);
+
 /// Tensor- and data-parallel ranks (nvfp4-moe 9.3): tokens replicated, or gathered from every data
 /// parallel group; every rank computes its experts on all of them.
 std::unique_ptr<Dispatcher> make_standard_dispatcher(Transport* transport);

@@ -34,16 +34,7 @@ class LocalDispatcher final : public Dispatcher {
 };
 
 Status LocalDispatcher::can_run(const DispatchPlan& request) const {
-  if (request.tp_size != 1 || request.ep_size != 1 || request.dp_size != 1) {
-    return {StatusCode::kInvalidArgument,
-            fmt::format("the local dispatcher serves one rank, asked for tp {} ep {} dp {}",
-                        request.tp_size, request.ep_size, request.dp_size)};
-  }
-  if (request.payload != Payload::kAsGiven) {
-    return {StatusCode::kUnsupported,
-            "nothing travels on one rank, so there is no NVFP4 payload: leave nvfp4 dispatch off"};
-  }
-  return {};
+  return check_one_rank(request);
 }
 
 Result<DispatchPlan> LocalDispatcher::plan(DispatchPlan request) const {
@@ -92,6 +83,19 @@ Status LocalDispatcher::combine(const DispatchPlan& plan,
 }
 
 }  // namespace
+
+Status check_one_rank(const DispatchPlan& request) {
+  if (request.tp_size != 1 || request.ep_size != 1 || request.dp_size != 1) {
+    return {StatusCode::kInvalidArgument,
+            fmt::format("the local dispatcher serves one rank, asked for tp {} ep {} dp {}",
+                        request.tp_size, request.ep_size, request.dp_size)};
+  }
+  if (request.payload != Payload::kAsGiven) {
+    return {StatusCode::kUnsupported,
+            "nothing travels on one rank, so there is no NVFP4 payload: leave nvfp4 dispatch off"};
+  }
+  return {};
+}
 
 std::unique_ptr<Dispatcher> make_local_dispatcher() {
   return std::make_unique<LocalDispatcher>();

@@ -167,7 +167,6 @@ DispatchedTokens group_table(const DispatchPlan& plan,
   DispatchedTokens tokens;
   tokens.num_routes =
       group_routes({table.topk_idx, routes}, plan.spec.top_k, plan.shard, table.groups);
-  tokens.layout = TokenLayout::kTokenMajor;
   tokens.num_rows = num_rows;
   tokens.route_row = table.groups.route_row;
   tokens.expert_offset = table.groups.expert_offset;

@@ -23,7 +23,7 @@ RegistryEntry fake(std::string transport,
   entry.transport = std::move(transport);
   entry.backend = std::move(backend);
   entry.taken_by_auto = taken_by_auto;
-  entry.can_run = [refusal](const MoeSpec&, ActivationMode) {
+  entry.can_run = [refusal](const MoeSpec&, ActivationMode, const DeviceLimits&) {
     return refusal.empty() ? Status() : Status(StatusCode::kUnsupported, refusal);
   };
   entry.resolve_auto = [](const MoeSpec&) { return ActivationMode::kW4a16; };
@@ -43,12 +43,11 @@ std::vector<RegistryEntry> fake_registry() {
 Result<RegistryChoice> choose(const std::vector<RegistryEntry>& registry,
                               int world,
                               const char* backend = "auto",
-                              const char* transport = "auto",
-                              bool has_launcher = false) {
+                              const char* transport = "auto") {
   MoeOptions options;
   options.runner_backend = backend;
   options.transport = transport;
-  return choose_entry(registry, {}, options, world, has_launcher);
+  return choose_entry(registry, {}, options, {}, world);
 }
 
 std::string pair_of(const Result<RegistryChoice>& choice) {
@@ -91,16 +90,14 @@ TEST(Registry, AutoNeverTakesARowMarkedNo) {
 }
 
 TEST(Registry, SeveralRanksTakeTheRowsForThem) {
-  EXPECT_EQ(pair_of(choose(fake_registry(), 2, "auto", "auto", true)), "mpi + cpu");
   EXPECT_EQ(pair_of(choose(fake_registry(), 2)), "mpi + cpu");
 }
 
-// Rows 9 and 10, after all others, and only when no launcher started the process.
-TEST(Registry, WithoutALauncherSeveralRanksEndInThisProcess) {
+// Rows 9 and 10, after all others.
+TEST(Registry, SeveralRanksEndInThisProcess) {
   auto registry = fake_registry();
   registry[4] = fake("mpi", "cpu", TakenByAuto::kWorldMany, "not built");
   EXPECT_EQ(pair_of(choose(registry, 2)), "in_process + cpu");
-  EXPECT_FALSE(choose(registry, 2, "auto", "auto", true).ok());
   registry[5] = fake("in_process", "cpu", TakenByAuto::kNo, "avx2 is missing");
   EXPECT_EQ(pair_of(choose(registry, 2)), "in_process + reference");
 }
@@ -120,6 +117,13 @@ TEST(Registry, AnExplicitChoiceIsRefusedWithItsReason) {
   const auto local = choose(fake_registry(), 2, "cpu", "local");
   ASSERT_FALSE(local.ok());
   EXPECT_THAT(std::string(local.status().message()), HasSubstr("local is one rank, there are 2"));
+}
+
+// Both rows of cuda_sm100 have one reason.
+TEST(Registry, AReasonIsGivenOnceForAllPairsThatShareIt) {
+  const auto choice = choose(fake_registry(), 1, "cuda_sm100");
+  EXPECT_THAT(std::string(choice.status().message()),
+              testing::EndsWith("local + cuda_sm100, nccl + cuda_sm100 skipped: no device"));
 }
 
 TEST(Registry, AnUnknownNameListsTheKnownOnes) {
@@ -142,14 +146,14 @@ TEST(Registry, APairWithoutARowIsUnsupported) {
 TEST(Registry, AnEntryIsAskedInTheModeItWouldRun) {
   std::vector<ActivationMode> asked;
   RegistryEntry entry = fake("local", "cpu", TakenByAuto::kWorldOne);
-  entry.can_run = [&](const MoeSpec&, ActivationMode mode) {
+  entry.can_run = [&](const MoeSpec&, ActivationMode mode, const DeviceLimits&) {
     asked.push_back(mode);
     return Status();
   };
   EXPECT_EQ(choose({entry}, 1)->mode, ActivationMode::kW4a16);
   MoeOptions options;
   options.activation_mode = ActivationMode::kW4a4;
-  EXPECT_EQ(choose_entry({entry}, {}, options, 1, false)->mode, ActivationMode::kW4a4);
+  EXPECT_EQ(choose_entry({entry}, {}, options, {}, 1)->mode, ActivationMode::kW4a4);
   EXPECT_THAT(asked, ElementsAre(ActivationMode::kW4a16, ActivationMode::kW4a4));
 }
 

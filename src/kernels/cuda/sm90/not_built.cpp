@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The launches of this folder in a build without CUDA. Their plans are the real ones.
+#include "kernels/cuda/sm90/combine_rows.h"
+#include "kernels/cuda/sm90/group_rows.h"
+#include "kernels/cuda/sm90/grouped_gemm_bf16_nvfp4.h"
+#include "kernels/cuda/sm90/moe_decode_bf16_nvfp4.h"
+#include "kernels/cuda/sm90/prepare_weights.h"
+#include "kernels/cuda/sm90/token_tiles.h"
+
+namespace halfbyte::sm90 {
+namespace {
+
+Status not_built() {
+  return {StatusCode::kUnsupported, "kernels for sm_90 are not built (CUDA is off)"};
+}
+
+}  // namespace
+
+Status launch(const CombineRowsShape& /*shape*/,
+              const CombineRowsConfig& /*config*/,
+              const CombineRowsArgs& /*args*/,
+              CUstream_st* /*stream*/) {
+  return not_built();
+}
+Status launch(const GroupRowsShape& /*shape*/,
+              const GroupRowsConfig& /*config*/,
+              const GroupRowsArgs& /*args*/,
+              CUstream_st* /*stream*/) {
+  return not_built();
+}
+Status launch(const GroupedGemmShape& /*shape*/,
+              const GroupedGemmConfig& /*config*/,
+              const GroupedGemmArgs& /*args*/,
+              CUstream_st* /*stream*/) {
+  return not_built();
+}
+Status launch(const MoeDecodeShape& /*shape*/,
+              const MoeDecodeConfig& /*config*/,
+              const MoeDecodeArgs& /*args*/,
+              CUstream_st* /*stream*/) {
+  return not_built();
+}
+Status reset_counters(const MoeDecodeShape& /*shape*/,
+                      std::int32_t* /*counters*/,
+                      CUstream_st* /*stream*/) {
+  return not_built();
+}
+Status launch(const WeightLayout& /*layout*/,
+              std::int64_t /*expert_idx*/,
+              const PrepareWeightsArgs& /*args*/,
+              CUstream_st* /*stream*/) {
+  return not_built();
+}
+Status launch_gather_tokens(int /*num_experts*/,
+                            std::int64_t /*max_routes*/,
+                            std::int64_t /*hidden_size*/,
+                            int /*tile_tokens*/,
+                            const GatherTokensArgs& /*args*/,
+                            CUstream_st* /*stream*/) {
+  return not_built();
+}
+
+}  // namespace halfbyte::sm90

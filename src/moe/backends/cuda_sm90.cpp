@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// NVFP4 experts on a Hopper GPU, activations as given (w4a16). A build without CUDA has it too, for
+// its plans; the device says that it is not there.
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "device/properties.h"
+#include "kernels/cuda/sm90/token_tiles.h"
+#include "moe/backends/cuda_sm90_plan.h"
+#include "moe/backends/cuda_sm90_weights.h"
+#include "moe/backends/host_backend.h"
+
+namespace halfbyte {
+namespace {
+
+constexpr int kGate = 0;
+constexpr int kUp = 1;
+constexpr int kDown = 2;
+
+Status wrong(std::string_view what) {
+  return {StatusCode::kInvalidArgument, fmt::format("cuda_sm90: {}", what)};
+}
+
+// What the host can see of a step's tokens.
+Status check_step(const ExpertPlan& plan,
+                  const DispatchedTokens& tokens,
+                  const ExpertOutput& output,
+                  Workspace workspace,
+                  const device::Stream* stream) {
+  if (stream == nullptr) return wrong("a step needs a stream");
+  if (tokens.num_rows > plan.capacity_tokens) {
+    return {StatusCode::kCapacityExceeded, fmt::format("cuda_sm90: {} rows of x, the plan holds {}",
+                                                       tokens.num_rows, plan.capacity_tokens)};
+  }
+  if (tokens.x.data == nullptr || tokens.x.dtype != DType::kBf16 ||
+      tokens.x.cols != plan.spec.hidden_size || tokens.x.row_stride != tokens.x.cols)
+    return wrong(fmt::format("x: want bf16 rows of {} without gaps", plan.spec.hidden_size));
+  if (output.rows.dtype != plan.row_dtype || output.rows.rows < plan.max_routes)
+    return wrong(
+        fmt::format("output: want {} rows of {}", plan.max_routes, dtype_name(plan.row_dtype)));
+  if (workspace.bytes >= plan.workspace.total_bytes()) return {};
+  return wrong(fmt::format("workspace: want {} bytes, got {}", plan.workspace.total_bytes(),
+                           workspace.bytes));
+}
+
+// One step on its way to the device.
+struct Launch {
+  const ExpertPlan& plan;
+  const PreparedSm90Experts& prepared;
+  const DispatchedTokens& tokens;
+  void* rows;  // of the output
+  Workspace workspace;
+  const device::Stream& stream;
+};
+
+Status run_decode(const Launch& launch, const Sm90Step& step) {
+  sm90::MoeDecodeArgs args;
+  const bool gated = launch.plan.spec.activation.gated();
+  args.x = launch.tokens.x.data;
+  args.route_row = launch.tokens.route_row;
+  args.expert_offset = launch.tokens.expert_offset;
+  args.expert_count = launch.tokens.expert_count;
+  args.gate_up = launch.prepared.gate_up.as<std::uint8_t>();
+  args.down = launch.prepared.down.as<std::uint8_t>();
+  args.alpha_gate = gated ? launch.prepared.alpha_of(launch.plan, kGate) : nullptr;
+  args.alpha_up = launch.prepared.alpha_of(launch.plan, kUp);
+  args.alpha_down = launch.prepared.alpha_of(launch.plan, kDown);
+  args.activation = launch.plan.spec.activation;
+  args.h = launch.workspace.data + sm90_workspace(launch.plan).h;
+  args.rows = launch.rows;
+  args.counters = launch.prepared.counters.as<std::int32_t>();
+  return sm90::launch(step.decode_shape, step.decode_config, args, launch.stream.handle());
+}
+
+Status gather(const Launch& launch, const Sm90Step& step, void* x_tiles) {
+  const DispatchedTokens& tokens = launch.tokens;
+  const sm90::GatherTokensArgs args = {tokens.x.data, tokens.route_row, tokens.expert_offset,
+                                       tokens.expert_count, x_tiles};
+  return sm90::launch_gather_tokens(static_cast<int>(launch.plan.shard.num_local_experts),
+                                    tokens.num_rows * launch.plan.spec.top_k,
+                                    launch.plan.spec.hidden_size, step.gate_up_config.tile_tokens,
+                                    args, launch.stream.handle());
+}
+
+sm90::GroupedGemmArgs gemm_args(const Launch& launch, const void* tokens, void* output) {
+  sm90::GroupedGemmArgs args;
+  args.tokens = tokens;
+  args.output = output;
+  args.expert_offset = launch.tokens.expert_offset;
+  args.expert_count = launch.tokens.expert_count;
+  args.activation = launch.plan.spec.activation;
+  return args;
+}
+
+Status run_prefill(const Launch& launch, const Sm90Step& step) {
+  const Sm90Workspace at = sm90_workspace(launch.plan);
+  void* x_tiles = launch.workspace.data + at.x_tiles;
+  void* h_tiles = launch.workspace.data + at.h;
+  HALFBYTE_RETURN_IF_ERROR(gather(launch, step, x_tiles));
+  const bool gated = launch.plan.spec.activation.gated();
+  sm90::GroupedGemmArgs gate_up = gemm_args(launch, x_tiles, h_tiles);
+  gate_up.weights = launch.prepared.gate_up.as<std::uint8_t>();
+  gate_up.alpha[0] = launch.prepared.alpha_of(launch.plan, gated ? kGate : kUp);
+  gate_up.alpha[1] = launch.prepared.alpha_of(launch.plan, kUp);
+  HALFBYTE_RETURN_IF_ERROR(
+      sm90::launch(step.gate_up, step.gate_up_config, gate_up, launch.stream.handle()));
+  sm90::GroupedGemmArgs down = gemm_args(launch, h_tiles, launch.rows);
+  down.weights = launch.prepared.down.as<std::uint8_t>();
+  down.alpha[0] = launch.prepared.alpha_of(launch.plan, kDown);
+  return sm90::launch(step.down, step.down_config, down, launch.stream.handle());
+}
+
+Status run_step(const Launch& launch, const Sm90Step& step) {
+  return step.decode ? run_decode(launch, step) : run_prefill(launch, step);
+}
+
+// A step of so many tokens none of which has a route: nothing but the launch itself.
+DispatchedTokens tokens_without_routes(const ExpertPlan& plan,
+                                       std::int64_t num_tokens,
+                                       Workspace workspace) {
+  DispatchedTokens tokens;
+  const std::size_t at = sm90_workspace(plan).no_routes;
+  const auto offsets = static_cast<std::size_t>(plan.shard.num_local_experts + 1);
+  tokens.expert_offset = workspace.at<std::int64_t>(at);
+  tokens.expert_count = workspace.at<std::int32_t>(at + offsets * sizeof(std::int64_t));
+  tokens.num_rows = num_tokens;
+  tokens.num_routes = -1;
+  return tokens;
+}
+
+class Sm90Backend final : public ExpertBackend {
+ public:
+  std::string_view name() const override { return "cuda_sm90"; }
+  DeviceKind device_kind() const override { return DeviceKind::kCuda; }
+
+  Status can_use(const DeviceLimits& limits) const override {
+    if (limits.device.kind != DeviceKind::kCuda) {
+      auto properties = device::read_properties(0);
+      if (!properties.ok()) return properties.take_status().with_context(name());
+      return {StatusCode::kUnsupported,
+              "cuda_sm90: the layer lives on the host, want a CUDA device (MoeOptions::device)"};
+    }
+    if (limits.compute_capability == 90) return {};
+    return {StatusCode::kUnsupported,
+            fmt::format("cuda_sm90: CUDA device {} has compute capability {}, want 90 (Hopper)",
+                        limits.device.index, limits.compute_capability)};
+  }
+
+  Status can_run(const MoeSpec& spec, ActivationMode mode) const override {
+    return check_sm90_spec(spec, mode);
+  }
+
+  std::string note() const override {
+    const auto properties = device::read_properties(0);
+    if (!properties.ok()) return std::string(properties.status().message());
+    return fmt::format("{}, {} multiprocessors", properties.value().name,
+                       properties.value().num_multiprocessors);
+  }
+
+  ActivationMode resolve_auto(const MoeSpec& /*spec*/) const override {
+    return ActivationMode::kW4a16;
+  }
+
+  Result<ExpertPlan> plan(ExpertPlan request) const override {
+    if (request.mode == ActivationMode::kAuto) request.mode = resolve_auto(request.spec);
+    HALFBYTE_RETURN_IF_ERROR(can_use(request.limits));
+    HALFBYTE_RETURN_IF_ERROR(can_run(request.spec, request.mode));
+    return plan_sm90(std::move(request));
+  }
+
+  Result<std::unique_ptr<PreparedExpertWeights>> allocate(const ExpertPlan& plan) override {
+    HALFBYTE_ASSIGN_OR_RETURN(auto prepared,
+                              allocate_sm90_experts(plan, staging_of(plan.limits.device.index)));
+    return std::unique_ptr<PreparedExpertWeights>(std::move(prepared));
+  }
+
+  Status prepare(const ExpertPlan& plan,
+                 std::int64_t local_expert_idx,
+                 const CanonicalExpert& expert,
+                 PreparedExpertWeights& prepared,
+                 device::Stream* stream) override {
+    HALFBYTE_RETURN_IF_ERROR(check_expert(plan, local_expert_idx, expert));
+    if (stream == nullptr) return wrong("loading needs a stream");
+    return prepare_sm90_expert(plan, local_expert_idx, expert,
+                               static_cast<PreparedSm90Experts&>(prepared), *stream);
+  }
+
+  Status set_scales(const ExpertPlan& plan,
+                    const ExpertScales& scales,
+                    PreparedExpertWeights& prepared,
+                    device::Stream* stream) override {
+    HALFBYTE_RETURN_IF_ERROR(check_scales(plan, scales));
+    if (stream == nullptr) return wrong("loading needs a stream");
+    return set_sm90_scales(plan, scales, static_cast<PreparedSm90Experts&>(prepared), *stream);
+  }
+
+  // Launches each kernel that a step may take once, so that the driver has loaded it.
+  Status warm_up(const ExpertPlan& plan,
+                 const PreparedExpertWeights& prepared,
+                 Workspace workspace,
+                 device::Stream* stream) override;
+
+  Status run(const ExpertPlan& plan,
+             const PreparedExpertWeights& prepared,
+             const DispatchedTokens& tokens,
+             const ExpertOutput& output,
+             Workspace workspace,
+             device::Stream* stream) override {
+    HALFBYTE_RETURN_IF_ERROR(check_step(plan, tokens, output, workspace, stream));
+    return run_step({plan, static_cast<const PreparedSm90Experts&>(prepared), tokens,
+                     output.rows.data, workspace, *stream},
+                    choose_sm90_step(plan, tokens.num_rows));
+  }
+
+ private:
+  std::shared_ptr<Sm90Staging> staging_of(int device_idx) {
+    const std::scoped_lock lock(mutex_);
+    std::shared_ptr<Sm90Staging> staging = staging_[device_idx].lock();
+    if (staging == nullptr) {
+      staging = std::make_shared<Sm90Staging>();
+      staging_[device_idx] = staging;
+    }
+    return staging;
+  }
+
+  std::mutex mutex_;
+  std::map<int, std::weak_ptr<Sm90Staging>> staging_;
+};
+
+Status Sm90Backend::warm_up(const ExpertPlan& plan,
+                            const PreparedExpertWeights& prepared,
+                            Workspace workspace,
+                            device::Stream* stream) {
+  if (stream == nullptr) return wrong("warming up needs a stream");
+  const WorkspaceLayout::Entry& zeros = plan.workspace.entries().front();
+  HALFBYTE_RETURN_IF_ERROR(
+      device::fill_bytes(workspace.data + zeros.offset, std::byte{0}, zeros.bytes, *stream));
+  for (const Sm90Range& range : list_sm90_steps(plan)) {
+    const DispatchedTokens tokens = tokens_without_routes(plan, range.first_tokens, workspace);
+    HALFBYTE_RETURN_IF_ERROR(run_step({plan, static_cast<const PreparedSm90Experts&>(prepared),
+                                       tokens, nullptr, workspace, *stream},
+                                      range.step));
+  }
+  return stream->synchronize();
+}
+
+}  // namespace
+
+std::shared_ptr<ExpertBackend> make_cuda_sm90_backend() {
+  return std::make_shared<Sm90Backend>();
+}
+
+}  // namespace halfbyte

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "moe/backends/cuda_sm90_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/checked.h"
+#include "moe/backends/host_backend.h"
+#include "moe/spec.h"
+
+namespace halfbyte {
+namespace {
+
+constexpr std::size_t kAlignment = 128;
+
+Status refuse(std::string_view what) {
+  return {StatusCode::kUnsupported, fmt::format("cuda_sm90: {}", what)};
+}
+
+device::Properties properties_of(const DeviceLimits& limits) {
+  device::Properties properties;
+  properties.compute_capability = limits.compute_capability;
+  properties.num_multiprocessors = limits.num_multiprocessors;
+  properties.shared_memory_bytes = limits.shared_memory_bytes;
+  return properties;
+}
+
+// Of a step whose ids are spread evenly over all experts.
+struct ExpectedLoad {
+  double rows = 0;     // of the local experts
+  double experts = 0;  // local ones with a row
+  double rows_per_expert() const { return experts > 0 ? rows / experts : 0; }
+};
+
+ExpectedLoad expected_load(const ExpertPlan& plan, std::int64_t num_tokens) {
+  const auto tokens = static_cast<double>(num_tokens);
+  const auto local = static_cast<double>(plan.shard.num_local_experts);
+  const double share =
+      static_cast<double>(plan.spec.top_k) / static_cast<double>(plan.spec.num_experts);
+  return {tokens * share * local, local * (1 - std::pow(1 - share, tokens))};
+}
+
+sm90::MoeDecodeShape decode_shape(const ExpertPlan& plan, const ExpectedLoad& load) {
+  return {.num_local_experts = static_cast<int>(plan.shard.num_local_experts),
+          .hidden_size = plan.spec.hidden_size,
+          .intermediate_size = plan.shard.intermediate_size,
+          .gated = plan.spec.activation.gated(),
+          .row_dtype = plan.row_dtype,
+          .expected_rows = load.rows,
+          .expected_experts = load.experts};
+}
+
+sm90::GroupedGemmShape gate_up_shape(const ExpertPlan& plan, const ExpectedLoad& load) {
+  return {sm90_gate_up(plan), sm90::GemmOutput::kActivated, DType::kBf16, load.rows_per_expert()};
+}
+
+sm90::GroupedGemmShape down_shape(const ExpertPlan& plan, const ExpectedLoad& load) {
+  return {sm90_down(plan), sm90::GemmOutput::kRows, plan.row_dtype, load.rows_per_expert()};
+}
+
+// The grouped GEMM takes fewer experts than decode, which is right for any number of rows.
+bool has_prefill(const ExpertPlan& plan) {
+  const device::Properties properties = properties_of(plan.limits);
+  return can_run(gate_up_shape(plan, {}), properties).ok() &&
+         can_run(down_shape(plan, {}), properties).ok();
+}
+
+bool takes_decode(const ExpertPlan& plan, std::int64_t num_tokens) {
+  return expected_load(plan, num_tokens).rows_per_expert() <= sm90::kMaxDecodeRowsPerExpert ||
+         !has_prefill(plan);
+}
+
+// Tokens of the largest step that takes decode: rows per expert grow with the tokens.
+std::int64_t max_decode_tokens(const ExpertPlan& plan) {
+  std::int64_t low = 0;
+  std::int64_t high = plan.capacity_tokens;
+  while (low < high) {
+    const std::int64_t middle = low + (high - low + 1) / 2;
+    if (takes_decode(plan, middle)) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+// Bytes of the tiles of any step's routes, for the width that needs most.
+std::size_t tile_bytes(const ExpertPlan& plan, std::int64_t cols) {
+  std::int64_t most = 0;
+  for (const int tokens : sm90::list_tile_tokens()) {
+    const sm90::TokenTiles tiles = {tokens, cols};
+    most = std::max(
+        most, tiles.max_tiles(plan.max_routes, plan.shard.num_local_experts) * tiles.tile_bytes());
+  }
+  return static_cast<std::size_t>(most);
+}
+
+// Decode's h and prefill's h never live at the same time.
+void lay_out(ExpertPlan& plan) {
+  const auto experts = static_cast<std::size_t>(plan.shard.num_local_experts);
+  const std::int64_t decode_tokens = max_decode_tokens(plan);
+  auto h_bytes = static_cast<std::size_t>(decode_tokens * plan.spec.top_k *
+                                          decode_shape(plan, {}).h_cols() * 2);
+  std::size_t x_tile_bytes = 0;
+  if (decode_tokens < plan.capacity_tokens) {
+    h_bytes = std::max(h_bytes, tile_bytes(plan, gate_up_shape(plan, {}).output_cols()));
+    x_tile_bytes = tile_bytes(plan, sm90_gate_up(plan).padded_cols());
+  }
+  plan.workspace = {};
+  plan.workspace.add("no_routes",
+                     (experts + 1) * sizeof(std::int64_t) + experts * sizeof(std::int32_t),
+                     kAlignment);
+  plan.workspace.add("h", h_bytes, kAlignment);
+  plan.workspace.add("x_tiles", x_tile_bytes, kAlignment);
+}
+
+Status check_options(const ExpertPlan& request) {
+  if (!request.exact_float32) return {};
+  return refuse("h is rounded to bf16 between the GEMMs, so --dtype float32 cannot be kept");
+}
+
+}  // namespace
+
+Status check_sm90_spec(const MoeSpec& spec, ActivationMode mode) {
+  HALFBYTE_RETURN_IF_ERROR(check_spec(spec));
+  if (spec.expert_format != WeightFormat::kNvfp4)
+    return refuse(
+        fmt::format("experts are {}, want nvfp4", weight_format_name(spec.expert_format)));
+  if (mode != ActivationMode::kW4a16) {
+    return refuse(
+        fmt::format("mode {} has no kernels here yet: use w4a16, which takes the same checkpoints",
+                    activation_mode_name(mode)));
+  }
+  if (spec.x_dtype != DType::kBf16)
+    return refuse(fmt::format("x is {}, want BF16", dtype_name(spec.x_dtype)));
+  if (spec.apply_router_weight_on_input)
+    return refuse("router weights on the input are not applied here yet");
+  return {};
+}
+
+Result<ExpertPlan> plan_sm90(ExpertPlan request) {
+  HALFBYTE_RETURN_IF_ERROR(check_options(request));
+  HALFBYTE_RETURN_IF_ERROR(complete_request(request));
+  // Rows as narrow as the output, so that nothing is lost twice and no byte moves for nothing.
+  request.row_dtype = request.spec.y_dtype == DType::kBf16 ? DType::kBf16 : DType::kF32;
+  const sm90::MoeDecodeShape shape = decode_shape(request, {});
+  HALFBYTE_RETURN_IF_ERROR(can_run(shape, properties_of(request.limits)));
+  request.backend = "cuda_sm90";
+  request.token_layout = TokenLayout::kTokenMajor;
+  request.x_format = "bf16";
+  request.h_format = "bf16";
+  request.activation_math = "hardware exp2, within 2^-20";
+  request.prepared_layout = fmt::format("{} v{}", sm90::kLayoutName, sm90::kLayoutVersion);
+  request.prepared_bytes = shape.gate_up().bytes() + shape.down().bytes();
+  lay_out(request);
+  request.kernels.clear();
+  for (const Sm90Range& range : list_sm90_steps(request)) {
+    request.kernels.push_back(
+        fmt::format("from {} tokens: {}", range.first_tokens, range.step.to_string()));
+  }
+  return request;
+}
+
+Sm90Step choose_sm90_step(const ExpertPlan& plan, std::int64_t num_tokens) {
+  const device::Properties properties = properties_of(plan.limits);
+  const ExpectedLoad load = expected_load(plan, num_tokens);
+  Sm90Step step;
+  step.decode = takes_decode(plan, num_tokens);
+  if (step.decode) {
+    step.decode_shape = decode_shape(plan, load);
+    step.decode_config = select_config(step.decode_shape, properties);
+    return step;
+  }
+  step.gate_up = gate_up_shape(plan, load);
+  step.down = down_shape(plan, load);
+  step.gate_up_config = select_config(step.gate_up, properties);
+  // One width: the tiles that the first GEMM writes are those that the second reads.
+  step.down_config = make_config(step.down, step.gate_up_config.tile_tokens, properties);
+  return step;
+}
+
+std::string Sm90Step::to_string() const {
+  return decode ? decode_config.to_string() : gate_up_config.to_string() + ", twice";
+}
+
+bool Sm90Step::launches_the_same(const Sm90Step& other) const {
+  return decode == other.decode && decode_config == other.decode_config &&
+         gate_up_config == other.gate_up_config;
+}
+
+// Every number of tokens at first, then in steps of a sixteenth: finer than the kernels' choices.
+std::vector<Sm90Range> list_sm90_steps(const ExpertPlan& plan) {
+  std::vector<Sm90Range> ranges;
+  for (std::int64_t tokens = 1; tokens <= plan.capacity_tokens;
+       tokens += std::max<std::int64_t>(1, tokens / 16)) {
+    const Sm90Step step = choose_sm90_step(plan, tokens);
+    if (ranges.empty() || !step.launches_the_same(ranges.back().step))
+      ranges.push_back({tokens, step});
+  }
+  return ranges;
+}
+
+sm90::WeightLayout sm90_gate_up(const ExpertPlan& plan) {
+  return decode_shape(plan, {}).gate_up();
+}
+
+sm90::WeightLayout sm90_down(const ExpertPlan& plan) {
+  return decode_shape(plan, {}).down();
+}
+
+Sm90Workspace sm90_workspace(const ExpertPlan& plan) {
+  const auto& entries = plan.workspace.entries();
+  return {entries[0].offset, entries[1].offset, entries[2].offset};
+}
+
+}  // namespace halfbyte

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every decision of the cuda_sm90 backend, as pure functions of the plan: built and tested where
+// there is no CUDA.
+#ifndef HALFBYTE_MOE_BACKENDS_CUDA_SM90_PLAN_H_
+#define HALFBYTE_MOE_BACKENDS_CUDA_SM90_PLAN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/sm90/grouped_gemm_bf16_nvfp4.h"
+#include "kernels/cuda/sm90/moe_decode_bf16_nvfp4.h"
+#include "moe/expert_backend.h"
+
+namespace halfbyte {
+
+/// Ok, or the first of format, mode, dtype that the kernels do not take.
+Status check_sm90_spec(const MoeSpec& spec, ActivationMode mode);
+
+/// Fills the formats, the bytes and the workspace of a request; kUnsupported when a size or an
+/// option does not fit the kernels.
+Result<ExpertPlan> plan_sm90(ExpertPlan request);
+
+/// What a step launches.
+struct Sm90Step {
+  bool decode = true;  // both GEMMs in one launch; else one grouped GEMM after the other
+  sm90::MoeDecodeShape decode_shape;
+  sm90::MoeDecodeConfig decode_config;
+  sm90::GroupedGemmShape gate_up, down;  // of !decode
+  sm90::GroupedGemmConfig gate_up_config, down_config;
+
+  std::string to_string() const;
+  bool launches_the_same(const Sm90Step& other) const;
+};
+
+/// Of `num_tokens` tokens whose ids are spread evenly: that is what the host knows of a step. The
+/// kernels are right for every distribution. Allocates nothing.
+Sm90Step choose_sm90_step(const ExpertPlan& plan, std::int64_t num_tokens);
+
+/// The steps that a plan's batches take, as the number of tokens grows from 1 to its capacity;
+/// equal neighbours once.
+struct Sm90Range {
+  std::int64_t first_tokens = 0;
+  Sm90Step step;
+};
+std::vector<Sm90Range> list_sm90_steps(const ExpertPlan& plan);
+
+/// The experts' matrices as they are prepared.
+sm90::WeightLayout sm90_gate_up(const ExpertPlan& plan);
+sm90::WeightLayout sm90_down(const ExpertPlan& plan);
+
+/// Where the plan's workspace holds what.
+struct Sm90Workspace {
+  std::size_t no_routes = 0;  // expert_offset and expert_count of a step without routes
+  std::size_t h = 0;
+  std::size_t x_tiles = 0;
+};
+Sm90Workspace sm90_workspace(const ExpertPlan& plan);
+
+}  // namespace halfbyte
+
+#endif  // HALFBYTE_MOE_BACKENDS_CUDA_SM90_PLAN_H_
