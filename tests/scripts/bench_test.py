@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""bench_test.py HALFBYTE MODEL SHAPES: `halfbyte bench` answers with these keys, and says what is wrong with its options."""
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HALFBYTE, MODEL, SHAPES = sys.argv[1:4]
+LAYER_KEYS = ["shape", "tokens", "mode", "backend", "threads", "isa", "ms", "gbps", "gops", "limit", "percent_of_limit",
+              "limited_by"]
+LATENCY_KEYS = ["mean", "median", "p90", "p99", "std"]
+
+
+def bench(*args, folder=None):
+    return subprocess.run([HALFBYTE, "bench", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120,
+                          cwd=folder)
+
+
+class BenchTest(unittest.TestCase):
+    def assert_error(self, result, *wanted):
+        """Status 1, nothing on stdout, and one line of error that holds every text of `wanted`."""
+        lines = [line for line in result.stderr.decode().splitlines() if line.startswith("error: ")]
+        self.assertEqual((result.returncode, result.stdout, len(lines)), (1, b"", 1), result.stderr)
+        for text in wanted:
+            self.assertIn(text, lines[0])
+
+    def rows(self, *args, **kwargs):
+        result = bench(*args, "--json", **kwargs)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    def test_a_shape_that_does_not_exist_is_answered_with_those_that_do(self):
+        with open(SHAPES, encoding="utf-8") as file:
+            self.assert_error(bench("layer", "--shape", "qwen"), '"qwen"', *json.load(file))
+
+    def test_a_layer_needs_a_shape(self):
+        self.assert_error(bench("layer"), "--shape", "halfbyte bench layer --help")
+
+    def test_options_of_a_layer_that_cannot_be_are_refused(self):
+        gsm = ("layer", "--shape", "gsm-mini")
+        self.assert_error(bench(*gsm, "--tokens", "0"), "--tokens", "0")
+        self.assert_error(bench(*gsm, "--tokens", "1,x"), "--tokens", "x")
+        self.assert_error(bench(*gsm, "--experts", "3"), "--experts 3", "4 different experts")
+        self.assert_error(bench(*gsm, "--threads", "-1"), "--threads", "-1")
+        self.assert_error(bench(*gsm, "--moe-activation-mode", "w5"), '"w5"', "w4a16")
+        self.assert_error(bench(*gsm, "--moe-runner-backend", "nope"), "nope", "cpu")
+
+    def test_a_layer_that_does_not_fit_says_how_much_it_wants_and_what_to_do(self):
+        result = bench("layer", "--shape", "deepseek-v3-ep1", "--experts", "1000000")
+        self.assert_error(result, "out_of_memory", "bytes wanted", "bytes available", "--experts ")
+
+    def test_a_row_of_a_layer_has_these_keys_and_agrees_with_itself(self):
+        # From another folder: the shapes are in the command.
+        with tempfile.TemporaryDirectory() as folder:
+            rows = self.rows("layer", "--shape", "gsm-mini", "--tokens", "1,4", "--threads", "1", folder=folder)
+        self.assertEqual([row["tokens"] for row in rows], [1, 4])
+        for row in rows:
+            self.assertEqual(list(row), LAYER_KEYS)
+            self.assertEqual((row["shape"], row["mode"], row["backend"], row["threads"]), ("gsm-mini", "w4a16", "cpu", 1))
+            self.assertIn(row["limited_by"], ("memory", "compute"))
+            speed = row["gbps"] if row["limited_by"] == "memory" else row["gops"]
+            self.assertAlmostEqual(row["percent_of_limit"] / (100 * speed / row["limit"]), 1, delta=1e-3)
+        # 4 experts of 3 * 256 * 128 weights, 4.5 bits and 2 operations each.
+        weights = 4 * 3 * 256 * 128
+        self.assertAlmostEqual(rows[0]["gbps"] * rows[0]["ms"] / (weights * 9 / 16 / 1e6), 1, delta=1e-3)
+        self.assertAlmostEqual(rows[0]["gops"] * rows[0]["ms"] / (weights * 2 / 1e6), 1, delta=1e-3)
+
+    def test_the_table_of_a_layer_names_its_columns(self):
+        result = bench("layer", "--shape", "gsm-mini", "--experts", "8", "--moe-activation-mode", "w4a4_dynamic")
+        heading, row = result.stdout.decode().splitlines()
+        self.assertEqual(heading.split()[:6], ["shape", "tokens", "mode", "backend", "threads", "isa"])
+        self.assertIn("gsm-mini with 8 experts", row)
+        self.assertIn("w4a4_dynamic", row)
+
+    def test_a_run_of_the_engine_has_these_keys_and_agrees_with_itself(self):
+        rows = self.rows("engine", MODEL, "--prompt-tokens", "8", "--new-tokens", "3", "--requests", "5", "--concurrency", "1,2")
+        self.assertEqual([row["concurrency"] for row in rows], [1, 2])
+        for row in rows:
+            self.assertEqual((row["requests"], row["prompt_tokens"], row["new_tokens"]), (5, 8, 3))
+            self.assertAlmostEqual(row["output_tokens_per_s"] * row["duration_s"] / 15, 1, delta=1e-3)
+            for key in ("prefill_tokens_per_s", "decode_tokens_per_s", "requests_per_s"):
+                self.assertGreater(row[key], 0)
+            for key in ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms"):
+                self.assertEqual(list(row[key]), LATENCY_KEYS)
+            self.assertLess(row["ttft_ms"]["median"], row["e2e_ms"]["median"])
+
+    def test_options_of_the_engine_that_cannot_be_are_refused(self):
+        self.assert_error(bench("engine"), "required", "halfbyte bench engine --help")
+        self.assert_error(bench("engine", MODEL, "--concurrency", "0"), "--concurrency", "0")
+        self.assert_error(bench("engine", MODEL, "-p", "1000", "-n", "100"), "--prompt-tokens 1000", "context of 1024")
+        self.assert_error(bench("engine", "/nowhere"), "/nowhere")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
