@@ -75,15 +75,17 @@ struct Absorbed {
   std::vector<float> uv;
 };
 
-Absorbed absorb(const ModelConfig& config, const CanonicalMatrix& kv_b) {
+Absorbed absorb(const ModelConfig& config, const LoadedLinear& kv_b) {
   const std::int64_t nope = config.qk_nope_head_dim;
   const std::int64_t latent = config.kv_lora_rank;
   const std::int64_t head_rows = nope + config.v_head_dim;
   Absorbed absorbed;
   absorbed.uk.resize(static_cast<std::size_t>(config.num_attention_heads * latent * nope));
   std::vector<float> row(static_cast<std::size_t>(latent));
-  for (std::int64_t r = 0; r < kv_b.rows; ++r) {
-    dequantize_row(kv_b, r, row.data());
+  for (std::int64_t r = 0; r < kv_b.matrix.rows; ++r) {
+    dequantize_row(kv_b.matrix, r, row.data());
+    for (std::size_t i = 0; i < kv_b.pre_quant_scale.size(); ++i)
+      row[i] *= kv_b.pre_quant_scale[i];
     const std::int64_t head = r / head_rows;
     const std::int64_t in_head = r % head_rows;
     if (in_head >= nope) {
@@ -169,7 +171,7 @@ class LatentAttention final : public AttentionLayer {
     HALFBYTE_ASSIGN_OR_RETURN(
         const LoadedLinear kv_b,
         loader.raw_linear("self_attn.kv_b_proj", heads * (nope + config_.v_head_dim), latent));
-    const Absorbed absorbed = absorb(config_, kv_b.matrix);
+    const Absorbed absorbed = absorb(config_, kv_b);
     HALFBYTE_ASSIGN_OR_RETURN(uk_, loader.ops().prepare_heads(absorbed.uk, heads, latent, nope));
     HALFBYTE_ASSIGN_OR_RETURN(
         uv_, loader.ops().prepare_heads(absorbed.uv, heads, config_.v_head_dim, latent));

@@ -15,8 +15,8 @@
 namespace halfbyte {
 namespace {
 
-// Rows of an input quantised at a time: bounds the scratch whatever the batch.
-constexpr std::int64_t kQuantizeRows = 64;
+// Rows of an input transformed at a time: bounds the scratch whatever the batch.
+constexpr std::int64_t kTransformRows = 64;
 // Query heads that walk the cache together: enough to reuse a widened block, few enough to spread.
 constexpr std::int64_t kHeadsPerTask = 8;
 constexpr std::int64_t kElementsPerTask = 4096;
@@ -49,19 +49,19 @@ class CpuOps final : public DenseOps {
         pool_(options.num_threads),
         scratch_(std::move(scratch)),
         scratch_floats_(scratch_floats) {
-    quantized_.reserve(kQuantizeRows, options.max_linear_cols);
+    input_.reserve(kTransformRows, options.max_linear_cols);
   }
 
   std::string_view name() const override { return "cpu"; }
 
   Result<std::unique_ptr<PreparedLinear>> prepare_linear(const LoadedLinear& linear,
                                                          ActivationMode mode) const override {
-    HALFBYTE_ASSIGN_OR_RETURN(const LinearInput input, linear_input(linear, mode));
+    HALFBYTE_ASSIGN_OR_RETURN(LinearInput input, linear_input(linear, mode));
     auto prepared = std::make_unique<CpuLinear>();
     prepared->rows = linear.matrix.rows;
     prepared->cols = linear.matrix.cols;
     HALFBYTE_ASSIGN_OR_RETURN(prepared->matrix, cpu::pack_matrix(linear.matrix));
-    prepared->input = input;
+    prepared->input = std::move(input);
     prepared->bias = linear.bias;
     return std::unique_ptr<PreparedLinear>(std::move(prepared));
   }
@@ -232,10 +232,10 @@ class CpuOps final : public DenseOps {
   }
 
   void run_linear(const CpuLinear& weight, Rows x, Rows y, bool round) {
-    if (weight.input.quantized) {
-      run_quantized(weight, x, y);
-    } else {
+    if (weight.input.is_x_itself()) {
       multiply(weight, x, y, true);
+    } else {
+      run_transformed(weight, x, y);
     }
     if (!round && weight.bias.empty()) return;
     spread(y.rows, y.cols, [&](std::int64_t t, int) {
@@ -249,15 +249,14 @@ class CpuOps final : public DenseOps {
                 pool_for(multiply_adds, kMinParallelMultiplyAdds));
   }
 
-  void run_quantized(const CpuLinear& weight, Rows x, Rows y) {
-    for (std::int64_t first = 0; first < x.rows; first += kQuantizeRows) {
-      const std::int64_t rows = std::min(kQuantizeRows, x.rows - first);
+  void run_transformed(const CpuLinear& weight, Rows x, Rows y) {
+    for (std::int64_t first = 0; first < x.rows; first += kTransformRows) {
+      const std::int64_t rows = std::min(kTransformRows, x.rows - first);
       const Rows tile(x.data + first * x.cols, rows, x.cols);
-      float* quantized = requantize(tile, weight.input.input_scale, quantized_);
-      float* out = y.data + first * y.row_stride;
-      multiply(weight, Rows(quantized, rows, x.cols), Rows(out, rows, y.cols), false);
-      for (std::int64_t i = 0; i < rows * y.cols; ++i)
-        out[i] *= weight.input.alpha;
+      const Rows out(y.data + first * y.row_stride, rows, y.cols);
+      multiply(weight, transform_input(weight.input, tile, round_bf16_, input_), out,
+               !weight.input.quantized);
+      if (weight.input.quantized) scale_rows(out, weight.input.alpha);
     }
   }
 
@@ -266,7 +265,7 @@ class CpuOps final : public DenseOps {
   ThreadPool caller_only_{1};
   HostBuffer scratch_;           // [num_threads, scratch_floats_]
   std::int64_t scratch_floats_;  // of one thread, for attention
-  QuantizedRows quantized_;
+  InputScratch input_;
 };
 
 }  // namespace

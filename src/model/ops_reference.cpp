@@ -32,15 +32,15 @@ class ReferenceOps final : public DenseOps {
 
   Result<std::unique_ptr<PreparedLinear>> prepare_linear(const LoadedLinear& linear,
                                                          ActivationMode mode) const override {
-    HALFBYTE_ASSIGN_OR_RETURN(const LinearInput input, linear_input(linear, mode));
+    HALFBYTE_ASSIGN_OR_RETURN(LinearInput input, linear_input(linear, mode));
     auto prepared = std::make_unique<ReferenceLinear>();
     prepared->rows = linear.matrix.rows;
     prepared->cols = linear.matrix.cols;
     prepared->matrix.assign(linear.matrix);
-    prepared->input = input;
+    prepared->input = std::move(input);
     prepared->bias = linear.bias;
     // The quantised product is summed without any scalar; alpha holds the global scale.
-    if (input.quantized) prepared->matrix.view.global_scale = 1.0F;
+    if (prepared->input.quantized) prepared->matrix.view.global_scale = 1.0F;
     return std::unique_ptr<PreparedLinear>(std::move(prepared));
   }
 
@@ -143,18 +143,14 @@ class ReferenceOps final : public DenseOps {
   }
 
   void run_linear(const ReferenceLinear& weight, Rows x, Rows y, bool round) {
-    const float* input = x.data;
-    if (weight.input.quantized) {
-      quantized_.reserve(x.rows, x.cols);
-      input = requantize(x, weight.input.input_scale, quantized_);
+    if (!weight.input.is_x_itself()) {
+      input_.reserve(x.rows, x.cols);
+      x = transform_input(weight.input, x, round_bf16_, input_);
     }
-    reference::linear(weight.matrix.view, nullptr, input, x.rows, y.data);
-    for (std::int64_t t = 0; t < x.rows; ++t) {
-      float* row = y.data + t * y.row_stride;
-      for (std::int64_t i = 0; weight.input.quantized && i < y.cols; ++i)
-        row[i] *= weight.input.alpha;
-      finish_row(row, y.cols, weight.bias, round);
-    }
+    reference::linear(weight.matrix.view, nullptr, x.data, x.rows, y.data);
+    if (weight.input.quantized) scale_rows(y, weight.input.alpha);
+    for (std::int64_t t = 0; t < x.rows; ++t)
+      finish_row(y.data + t * y.row_stride, y.cols, weight.bias, round);
   }
 
   // The query heads of one token that share key head `group`.
@@ -199,7 +195,7 @@ class ReferenceOps final : public DenseOps {
   }
 
   bool round_bf16_;
-  QuantizedRows quantized_;
+  InputScratch input_;
   Gathered keys_;
   Gathered values_;
 };

@@ -17,37 +17,66 @@ std::byte* row_begin(const KvPool& pool, std::int64_t cache_row) {
   return pool.data + cache_row * pool.row_width * dtype_bytes(pool.dtype);
 }
 
+void scale_columns(Rows x, std::span<const float> scale, bool round_bf16, float* dst) {
+  for (std::int64_t i = 0; i < x.rows; ++i) {
+    const float* src = x.data + i * x.row_stride;
+    float* row = dst + i * x.cols;
+    for (std::int64_t c = 0; c < x.cols; ++c)
+      row[c] = src[c] * scale[static_cast<std::size_t>(c)];
+    finish_row(row, x.cols, {}, round_bf16);
+  }
+}
+
+// x through NVFP4 and back, without the input scale. dst may be x.
+void requantize(Rows x, float input_scale, InputScratch& scratch, float* dst) {
+  quantize_activations(x.data, x.rows, x.cols, input_scale, scratch.codes.data(),
+                       scratch.block_scale.data());
+  for (std::int64_t i = 0; i < x.rows; ++i) {
+    decode_activation_row(scratch.codes.data() + i * x.cols / 2,
+                          scratch.block_scale.data() + i * x.cols / kNvfp4BlockSize, x.cols,
+                          dst + i * x.cols);
+  }
+}
+
 }  // namespace
 
 Result<LinearInput> linear_input(const LoadedLinear& linear, ActivationMode mode) {
   const bool wants_w4a4 =
       mode == ActivationMode::kW4a4 && linear.matrix.format == WeightFormat::kNvfp4;
-  if (!wants_w4a4) return LinearInput{};
+  if (!wants_w4a4) return LinearInput{.pre_quant_scale = linear.pre_quant_scale};
   if (!(linear.input_scale > 0.0F)) {
     return Status(StatusCode::kNotFound,
                   "input_scale: absent, and w4a4 quantises this linear's input with it; use "
                   "--linear-activation-mode w4a16");
   }
   const float encode_scale = std::max(1.0F / linear.input_scale, 1e-12F);
-  return LinearInput{true, linear.input_scale, linear.matrix.global_scale / encode_scale};
+  return LinearInput{true, linear.input_scale, linear.matrix.global_scale / encode_scale,
+                     linear.pre_quant_scale};
 }
 
-void QuantizedRows::reserve(std::int64_t rows, std::int64_t cols) {
+void InputScratch::reserve(std::int64_t rows, std::int64_t cols) {
   const auto count = static_cast<std::size_t>(rows * cols);
   codes.resize(count / 2);
   block_scale.resize(count / kNvfp4BlockSize);
   values.resize(count);
 }
 
-float* requantize(Rows x, float input_scale, QuantizedRows& scratch) {
-  quantize_activations(x.data, x.rows, x.cols, input_scale, scratch.codes.data(),
-                       scratch.block_scale.data());
-  for (std::int64_t i = 0; i < x.rows; ++i) {
-    decode_activation_row(scratch.codes.data() + i * x.cols / 2,
-                          scratch.block_scale.data() + i * x.cols / kNvfp4BlockSize, x.cols,
-                          scratch.values.data() + i * x.cols);
+Rows transform_input(const LinearInput& input, Rows x, bool round_bf16, InputScratch& scratch) {
+  const Rows values(scratch.values.data(), x.rows, x.cols);
+  if (!input.pre_quant_scale.empty()) {
+    scale_columns(x, input.pre_quant_scale, round_bf16, values.data);
+    x = values;
   }
-  return scratch.values.data();
+  if (input.quantized) requantize(x, input.input_scale, scratch, values.data);
+  return values;
+}
+
+void scale_rows(Rows rows, float alpha) {
+  for (std::int64_t i = 0; i < rows.rows; ++i) {
+    float* row = rows.data + i * rows.row_stride;
+    for (std::int64_t c = 0; c < rows.cols; ++c)
+      row[c] *= alpha;
+  }
 }
 
 void embed_row(const CanonicalMatrix& table, std::int32_t token_id, bool round_bf16, float* y) {

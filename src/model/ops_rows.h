@@ -16,24 +16,29 @@ namespace halfbyte {
 
 /// How a linear takes its input.
 struct LinearInput {
-  bool quantized = false;    // w4a4: x goes through NVFP4 with input_scale
-  float input_scale = 0.0F;  // decode side
-  float alpha = 1.0F;        // quantized: y = alpha * sum, the global scale included
+  bool quantized = false;              // w4a4: x goes through NVFP4 with input_scale
+  float input_scale = 0.0F;            // decode side
+  float alpha = 1.0F;                  // quantized: y = alpha * sum, the global scale included
+  std::vector<float> pre_quant_scale;  // [cols]: multiplied into x first; empty: none
+  bool is_x_itself() const { return !quantized && pre_quant_scale.empty(); }
 };
 /// w4a4 asked of another format than NVFP4 is w4a16, not an error. kNotFound: its input scale is
 /// absent.
 Result<LinearInput> linear_input(const LoadedLinear& linear, ActivationMode mode);
 
-/// Scratch of requantize for `rows` rows of `cols` columns.
-struct QuantizedRows {
+/// Scratch of transform_input for `rows` rows of `cols` columns.
+struct InputScratch {
   std::vector<std::uint8_t> codes;
   std::vector<std::uint8_t> block_scale;
   std::vector<float> values;
   void reserve(std::int64_t rows, std::int64_t cols);
 };
-/// x as an FP4 GEMM sees it: codes times block scales, without the input scale. Returns
-/// scratch.values.
-float* requantize(Rows x, float input_scale, QuantizedRows& scratch);
+/// x as the linear's weights see it: its columns scaled (and rounded like any other activation when
+/// `round_bf16`), then, quantized, codes times block scales without the input scale. A view of
+/// scratch.
+Rows transform_input(const LinearInput& input, Rows x, bool round_bf16, InputScratch& scratch);
+/// rows *= alpha
+void scale_rows(Rows rows, float alpha);
 
 /// Row `token_id` of an embedding table.
 void embed_row(const CanonicalMatrix& table, std::int32_t token_id, bool round_bf16, float* y);

@@ -184,10 +184,6 @@ const ModelConfig& CheckpointWeights::config() const {
   return impl_->config;
 }
 
-bool CheckpointWeights::has_module(std::string_view module) const {
-  return impl_->kinds.contains(std::string(module));
-}
-
 bool CheckpointWeights::has_tensor(std::string_view name) const {
   return impl_->map.plain.contains(std::string(name));
 }

@@ -36,7 +36,9 @@ struct LoadedLinear {
   LinearClass linear_class = LinearClass::kDense;
   CanonicalMatrix matrix;
   float input_scale = 0.0F;  // 0: absent
-  std::vector<float> bias;   // empty: none
+  // [cols], NVFP4_AWQ: x is multiplied by it, column by column, before all else. Empty: none.
+  std::vector<float> pre_quant_scale;
+  std::vector<float> bias;  // empty: none
   std::unique_ptr<std::vector<float>> owned_scale;
   std::unique_ptr<std::vector<std::uint8_t>> owned_codes;  // when a dialect had to move bytes
   std::unique_ptr<std::vector<std::uint8_t>>
@@ -101,7 +103,6 @@ class CheckpointWeights {
   ~CheckpointWeights();
 
   const ModelConfig& config() const;
-  bool has_module(std::string_view module) const;
 
   /// A linear by module path; marks its tensors as consumed. kNotFound names the tensor and the
   /// shards read.

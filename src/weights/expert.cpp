@@ -72,6 +72,19 @@ Result<LoadedLinear> load_stacked(const ExpertLayer& layer,
   return linear;
 }
 
+Status refuse_extras(const LinearEntries& entries) {
+  if (const RawTensor* bias = entries[TensorRole::kBias]) {
+    return Status(StatusCode::kUnsupported,
+                  fmt::format("{}: biases of experts", short_name(*bias)));
+  }
+  if (const RawTensor* scale = entries[TensorRole::kPreQuantScale]) {
+    return Status(
+        StatusCode::kUnsupported,
+        fmt::format("{}: NVFP4_AWQ's scale per column of an expert's input", short_name(*scale)));
+  }
+  return {};
+}
+
 }  // namespace
 
 const LinearEntries& projection_entries(const ExpertLayer& layer,
@@ -98,10 +111,7 @@ Result<LoadedLinear> load_projection(const ExpertLayer& layer,
   auto linear = layer.tensors->is_stacked() ? load_stacked(layer, expert_idx, projection, kind)
                                             : load_linear(entries, kind);
   Status status = linear.ok() ? Status() : linear.take_status();
-  if (status.ok() && entries[TensorRole::kBias] != nullptr) {
-    status = Status(StatusCode::kUnsupported,
-                    fmt::format("{}: biases of experts", short_name(*entries[TensorRole::kBias])));
-  }
+  if (status.ok()) status = refuse_extras(entries);
   if (status.ok()) return linear;
   return Status(status.code(), std::string(status.message()) + in_file(*entries.payload(), raw));
 }

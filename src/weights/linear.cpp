@@ -24,16 +24,32 @@ float read_input_scale(const RawTensor* tensor, bool is_reciprocal) {
   return value.ok() ? *value : 0.0F;
 }
 
+Status load_pre_quant_scale(const LinearEntries& entries,
+                            const LinearKind& kind,
+                            LoadedLinear& linear) {
+  const RawTensor* scale = entries[TensorRole::kPreQuantScale];
+  if (scale == nullptr) return {};
+  if (!is_wide_float(scale->dtype) || scale->shape.size() != 1 || scale->shape[0] != kind.cols) {
+    return Status(StatusCode::kCorruptData,
+                  fmt::format("{}: {} {}, want 16- or 32-bit floats [{}]", short_name(*scale),
+                              dtype_name(scale->dtype), format_shape(scale->shape), kind.cols));
+  }
+  linear.pre_quant_scale.resize(static_cast<std::size_t>(kind.cols));
+  widen_to_f32(scale->dtype, scale->bytes.data(), kind.cols, linear.pre_quant_scale.data());
+  const auto bad =
+      std::find_if_not(linear.pre_quant_scale.begin(), linear.pre_quant_scale.end(), is_good_scale);
+  if (bad == linear.pre_quant_scale.end()) return {};
+  return Status(StatusCode::kCorruptData,
+                fmt::format("{}: value {} at {}, want finite and > 0", short_name(*scale), *bad,
+                            bad - linear.pre_quant_scale.begin()));
+}
+
 Status load_nvfp4(const LinearEntries& entries, const LinearKind& kind, LoadedLinear& linear) {
   linear.matrix.format = WeightFormat::kNvfp4;
   linear.matrix.global_scale = kind.global_scale;
   const RawTensor& scale = *entries[TensorRole::kWeightScale];
   linear.matrix.block_scale = scale.bytes;
-  if (entries[TensorRole::kPreQuantScale] != nullptr) {
-    return Status(StatusCode::kUnsupported,
-                  fmt::format("{}: NVFP4_AWQ's scale per column",
-                              short_name(*entries[TensorRole::kPreQuantScale])));
-  }
+  HALFBYTE_RETURN_IF_ERROR(load_pre_quant_scale(entries, kind, linear));
   linear.input_scale =
       read_input_scale(entries[kind.dialect->input_scale], kind.dialect->scalars_are_reciprocal);
   return check_block_scales(short_name(scale), linear);

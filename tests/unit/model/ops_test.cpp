@@ -212,6 +212,51 @@ TEST(LinearOps, PerHeadMatricesAgree) {
   }
 }
 
+// checkpoints.md 2.1: x is multiplied by pre_quant_scale, column by column, before all else. With
+// powers of two that is the weights times them, exactly, in the wide modes.
+TEST(LinearOps, MultiplyTheColumnsOfXByThePreQuantScale) {
+  const std::vector<float> weights = random_values(16 * 32, 7);
+  std::vector<float> scaled = weights;
+  std::vector<float> scale(32);
+  for (std::size_t i = 0; i < scale.size(); ++i)
+    scale[i] = std::ldexp(1.0F, static_cast<int>(i % 7) - 3);
+  for (std::size_t i = 0; i < scaled.size(); ++i)
+    scaled[i] *= scale[i % 32];
+  std::vector<std::uint8_t> bytes, scaled_bytes;
+  LoadedLinear awq = bf16_linear(weights, 16, 32, bytes);
+  awq.pre_quant_scale = scale;
+  const LoadedLinear plain = bf16_linear(scaled, 16, 32, scaled_bytes);
+  std::vector<float> x = random_values(70 * 32, 8);  // more rows than are transformed at a time
+  for (const char* name : {"reference", "cpu"}) {
+    const auto ops = make_ops(name);
+    const auto want = ops->prepare_linear(plain, ActivationMode::kW4a16);
+    const auto got = ops->prepare_linear(awq, ActivationMode::kW4a16);
+    ASSERT_TRUE(want.ok() && got.ok());
+    std::vector<float> y_want(70 * 16), y_got(70 * 16);
+    ops->linear(**want, Rows(x.data(), 70, 32), Rows(y_want.data(), 70, 16));
+    ops->linear(**got, Rows(x.data(), 70, 32), Rows(y_got.data(), 70, 16));
+    EXPECT_EQ(y_got, y_want) << name;
+  }
+}
+
+// Scaled first, quantised after: the codes are those of x * pre_quant_scale.
+TEST(LinearOps, QuantiseWhatThePreQuantScaleLeaves) {
+  std::vector<float> x = random_values(2 * 32, 9);
+  const std::vector<float> scale(32, 3.0F);
+  std::vector<float> scaled = x;
+  for (float& value : scaled)
+    value *= 3.0F;
+  LinearInput input{.quantized = true, .input_scale = 0.25F};
+  InputScratch want, got;
+  want.reserve(2, 32);
+  got.reserve(2, 32);
+  transform_input(input, Rows(scaled.data(), 2, 32), false, want);
+  input.pre_quant_scale = scale;
+  transform_input(input, Rows(x.data(), 2, 32), false, got);
+  EXPECT_EQ(got.values, want.values);
+  EXPECT_EQ(got.codes, want.codes);
+}
+
 // nvfp4-moe 3: a w4a4 linear quantises with its own input scale, and says so when there is none.
 TEST(LinearOps, RefuseW4a4WithoutAnInputScale) {
   LoadedLinear linear;

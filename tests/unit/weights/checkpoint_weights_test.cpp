@@ -54,8 +54,37 @@ TEST(CheckpointWeights, PrefixesAndAliasesDoNotMatter) {
   Opened a(plain), b(renamed);
   ASSERT_TRUE(b.weights.ok()) << b.error();
   expect_same_experts(*a, *b);
-  EXPECT_TRUE((*b).has_module("layers.1.mlp.gate"));
+  EXPECT_TRUE((*b).linear("layers.1.mlp.gate", 4, 32).ok());
   EXPECT_TRUE((*b).tensor_f32("norm.weight", 32).ok());
+}
+
+// checkpoints.md 2.1: NVFP4_AWQ's scale per column belongs to dense linears; experts have no form
+// for it.
+TEST(CheckpointWeights, DenseLinearsTakeAPreQuantScaleAndExpertsRefuseIt) {
+  TinyCheckpoint checkpoint = tiny_checkpoint();
+  std::mt19937 rng(3);
+  const std::string q = "model.layers.0.self_attn.q_proj";
+  checkpoint.tensors.erase(q + ".weight");
+  put_nvfp4(checkpoint.tensors, q, test::random_nvfp4(rng, 32, 32), TinyDialect::kModelOpt);
+  std::vector<float> scale(32, 0.5F);
+  scale[7] = 2.0F;
+  put(checkpoint.tensors, test::bf16_tensor(q + ".pre_quant_scale", {32}, scale));
+  Opened opened(checkpoint);
+  const auto linear = (*opened).linear("layers.0.self_attn.q_proj", 32, 32);
+  ASSERT_TRUE(linear.ok()) << linear.status().to_string();
+  EXPECT_EQ(linear->pre_quant_scale, scale);
+
+  scale[7] = 0.0F;
+  put(checkpoint.tensors, test::bf16_tensor(q + ".pre_quant_scale", {32}, scale));
+  Opened zero(checkpoint);
+  EXPECT_THAT((*zero).linear("layers.0.self_attn.q_proj", 32, 32).status().to_string(),
+              HasSubstr("q_proj.pre_quant_scale: value 0 at 7, want finite and > 0"));
+
+  put(checkpoint.tensors, test::bf16_tensor(kExpert + "up_proj.pre_quant_scale", {32}, scale));
+  Opened expert(checkpoint);
+  ASSERT_TRUE(expert.weights.ok()) << expert.error();
+  EXPECT_THAT((*expert).expert(1, 2).status().to_string(),
+              HasSubstr("unsupported: layer 1: expert 2: up_proj.pre_quant_scale"));
 }
 
 TEST(CheckpointWeights, ExpertsAreViewsIntoTheFile) {
