@@ -4,6 +4,7 @@
 #ifndef HALFBYTE_ENGINE_H_
 #define HALFBYTE_ENGINE_H_
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -45,7 +46,8 @@ struct TokenEvent {
   RequestId request_id = 0;
   std::int32_t token_id = -1;  // -1 when the event carries no token (cancelled, error)
   FinishReason finish_reason = FinishReason::kNone;
-  std::string error;  // with kError
+  std::string error;                           // with kError
+  std::chrono::steady_clock::time_point time;  // when the step that made it ended
 };
 
 /// What activations are rounded to between layers, and how keys and values are stored. kAuto: fp32
@@ -66,6 +68,9 @@ struct EngineOptions {
   std::int64_t max_context_tokens = 0;            // 0: the model's
   std::int64_t kv_cache_tokens = 0;               // per rank; 0: decide
   bool ignore_index = false;
+  // Latent attention: the norms inside its projections use the model's rms_norm_eps, as SGLang
+  // does, instead of 1e-6, as transformers does. They differ where rms_norm_eps is not 1e-6.
+  bool latent_norm_uses_config_epsilon = false;
   std::function<void(std::string_view)> notice;  // one line each; may be null
   std::function<void(std::int64_t done, std::int64_t total)> load_progress;  // layers; may be null
 };

@@ -44,6 +44,12 @@ std::string replace_not_numbers(std::string_view text) {
   return out;
 }
 
+// The library's words without its "[json.exception.parse_error.101] ".
+std::string_view without_tag(std::string_view text) {
+  const std::size_t tag_end = text.find("] ");
+  return tag_end == std::string_view::npos ? text : text.substr(tag_end + 2);
+}
+
 }  // namespace
 
 std::string_view as_text(std::span<const std::uint8_t> bytes) {
@@ -62,7 +68,7 @@ Result<nlohmann::json> parse_config_json(std::string_view text) {
     }
     return json;
   } catch (const nlohmann::json::exception& error) {
-    return Status(StatusCode::kCorruptData, fmt::format("not JSON: {}", error.what()));
+    return Status(StatusCode::kCorruptData, fmt::format("not JSON: {}", without_tag(error.what())));
   }
 }
 

@@ -225,7 +225,7 @@ void EngineLoop::assign(std::unique_ptr<Sequence> sequence) {
 void EngineLoop::cancel_now(RequestId request_id) {
   for (Scheduler& scheduler : schedulers_) {
     if (scheduler.remove(request_id) == nullptr) continue;
-    new_events_.push_back({request_id, -1, FinishReason::kCancelled, {}});
+    new_events_.push_back({.request_id = request_id, .finish_reason = FinishReason::kCancelled});
     return;
   }
 }
@@ -277,7 +277,7 @@ void EngineLoop::count_tokens(std::span<const ScheduledSlice> slices) {
 void EngineLoop::accept_token(Scheduler& scheduler,
                               Sequence& sequence,
                               const Result<std::int32_t>& token) {
-  TokenEvent event{sequence.request_id, -1, FinishReason::kNone, {}};
+  TokenEvent event{.request_id = sequence.request_id};
   if (token.ok()) {
     sequence.tokens.push_back(*token);
     event.token_id = *token;
@@ -346,6 +346,9 @@ void EngineLoop::publish() {
   const std::lock_guard lock(mutex_);
   stats_ = counted_;
   stats_.waiting += static_cast<std::int64_t>(inbox_.requests.size());
+  const auto now = std::chrono::steady_clock::now();
+  for (TokenEvent& event : new_events_)
+    event.time = now;
   events_.insert(events_.end(), std::make_move_iterator(new_events_.begin()),
                  std::make_move_iterator(new_events_.end()));
   new_events_.clear();
@@ -366,7 +369,9 @@ void EngineLoop::end_everything(const Status& why) {
   }
   for (Scheduler& scheduler : schedulers_) {
     while (const std::unique_ptr<Sequence> sequence = scheduler.remove_any()) {
-      new_events_.push_back({sequence->request_id, -1, FinishReason::kError, why.to_string()});
+      new_events_.push_back({.request_id = sequence->request_id,
+                             .finish_reason = FinishReason::kError,
+                             .error = why.to_string()});
     }
   }
   for (ScoreJob& job : inbox.scores) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "engine/engine_parts.h"
@@ -109,6 +110,7 @@ Result<EngineParts> load_engine_parts(const EngineOptions& options) {
   model_options.linear_activation_mode = options.linear_activation_mode;
   model_options.dtype = options.dtype;
   model_options.kv_cache_dtype = options.kv_cache_dtype;
+  model_options.latent_norm_uses_config_epsilon = options.latent_norm_uses_config_epsilon;
   HALFBYTE_ASSIGN_OR_RETURN(
       model_options.max_context_tokens,
       decide_context(options.max_context_tokens, config.max_position_embeddings));
@@ -147,6 +149,11 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
     return Status(
         StatusCode::kOutOfMemory,
         "host memory ran out while loading: lower --max-total-tokens or --max-prefill-tokens");
+  } catch (const std::system_error& e) {
+    return Status(StatusCode::kOutOfMemory,
+                  fmt::format("the system refused a thread: {}; ask for fewer ranks, or raise the "
+                              "limits of this process (ulimit -u, ulimit -v)",
+                              e.what()));
   } catch (const std::exception& e) {
     return Status(StatusCode::kInternal, e.what());
   }

@@ -7,6 +7,7 @@
 #include <array>
 #include <cassert>
 #include <exception>
+#include <system_error>
 #include <utility>
 
 namespace halfbyte {
@@ -20,12 +21,21 @@ RankGroup::RankGroup(std::vector<std::unique_ptr<Model>> models,
       ranks_per_group_(models_.size() / static_cast<std::size_t>(dp_size)) {
   assert(transports_.size() == models_.size() || (transports_.empty() && models_.size() == 1));
   assert(models_.size() % static_cast<std::size_t>(dp_size) == 0);
-  for (std::size_t rank = 1; rank < models_.size(); ++rank) {
-    followers_.emplace_back([this, rank] { follow(rank); });
+  try {
+    for (std::size_t rank = 1; rank < models_.size(); ++rank) {
+      followers_.emplace_back([this, rank] { follow(rank); });
+    }
+  } catch (const std::system_error&) {
+    join_followers();
+    throw;
   }
 }
 
 RankGroup::~RankGroup() {
+  join_followers();
+}
+
+void RankGroup::join_followers() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;

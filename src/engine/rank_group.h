@@ -28,7 +28,7 @@ namespace halfbyte {
 class RankGroup {
  public:
   /// One model per rank; one transport per rank, or none for a single rank. `dp_size` divides the
-  /// number of ranks.
+  /// number of ranks. Throws std::system_error when the system refuses a rank its thread.
   RankGroup(std::vector<std::unique_ptr<Model>> models,
             std::vector<std::unique_ptr<Transport>> transports,
             int dp_size);
@@ -48,6 +48,7 @@ class RankGroup {
 
  private:
   void follow(std::size_t rank);
+  void join_followers();
   bool wait_for_step(std::int64_t step_idx);
   Status run_follower_step(std::size_t rank);
   Status send(std::span<const RankBatch> batches);

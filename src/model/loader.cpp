@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 
 #include "base/thread_pool.h"
@@ -190,13 +192,20 @@ Status load_all_experts(const LoadContext& context,
   FirstFailure failure;
   std::vector<std::thread> threads;
   threads.reserve(transports.size());
-  for (std::size_t r = 0; r < transports.size(); ++r) {
-    threads.emplace_back([&, r] {
-      failure.set(load_rank_experts(context, transports[r].get(), notices, ranks[r]));
-    });
+  std::exception_ptr refused;
+  try {
+    for (std::size_t r = 0; r < transports.size(); ++r) {
+      threads.emplace_back([&, r] {
+        failure.set(load_rank_experts(context, transports[r].get(), notices, ranks[r]));
+      });
+    }
+  } catch (const std::system_error& e) {
+    refused = std::current_exception();
+    transports.front()->abort(Status(StatusCode::kOutOfMemory, e.what()));  // frees who waits
   }
   for (std::thread& thread : threads)
     thread.join();
+  if (refused) std::rethrow_exception(refused);
   return failure.take();
 }
 
@@ -245,16 +254,22 @@ Status check_architecture(const ModelConfig& config) {
   return architecture->check(config);
 }
 
-Status check_model_tensors(CheckpointWeights& weights) {
+std::vector<Status> check_model_tensors(CheckpointWeights& weights) {
   const ModelConfig& config = weights.config();
   const ModelOptions options = resolve(options_to_check(config), 1);
-  HALFBYTE_ASSIGN_OR_RETURN(const Architecture* architecture, find_architecture(config));
-  HALFBYTE_ASSIGN_OR_RETURN(const auto ops, make_ops(config, options));
+  std::vector<Status> faults;
+  auto architecture = find_architecture(config);
+  auto ops = make_ops(config, options);
   auto layers = read_expert_layers(weights, options.moe.activation_mode);
-  if (!layers.ok()) return layers.take_status();
-  auto shared = SharedWeights::load(weights, *architecture, options, *ops);
-  if (!shared.ok()) return shared.take_status();
-  return weights.check_all_consumed();
+  if (!architecture.ok()) faults.push_back(architecture.take_status());
+  if (!ops.ok()) faults.push_back(ops.take_status());
+  if (!layers.ok()) faults.push_back(layers.take_status());
+  if (!faults.empty()) return faults;
+  faults = SharedWeights::find_faults(weights, **architecture, options, **ops);
+  if (!faults.empty()) return faults;
+  if (Status status = weights.check_all_consumed(); !status.ok())
+    faults.push_back(std::move(status));
+  return faults;
 }
 
 MoeSpec moe_spec_of(const ModelConfig& config,

@@ -43,8 +43,7 @@ struct ModelOptions {
   KvCacheDtype kv_cache_dtype = KvCacheDtype::kAuto;
   std::int64_t max_context_tokens = 0;
   std::int64_t kv_cache_blocks = 0;  // per rank
-  // Latent attention: the norms inside its projections use rms_norm_eps (as SGLang does) instead of
-  // transformers' 1e-6.
+  // As in EngineOptions.
   bool latent_norm_uses_config_epsilon = false;
 };
 
@@ -71,7 +70,7 @@ class SharedWeights;
 
 /// Loads a model's ranks: element r of the result is rank r. `transports` is empty for one rank,
 /// else one per rank; the calls that need all ranks run on threads of their own. `progress` may be
-/// null.
+/// null. Throws std::system_error when the system refuses a rank its thread.
 Result<std::vector<std::unique_ptr<Model>>> load_model(
     CheckpointWeights& weights,
     const ModelOptions& options,
@@ -82,10 +81,11 @@ Result<std::vector<std::unique_ptr<Model>>> load_model(
 /// Why no model of this build computes what the config describes; ok: one does.
 Status check_architecture(const ModelConfig& config);
 
-/// Loads what all ranks share and drops it again: the error is about a tensor outside the experts
-/// that is missing or has another size than the config says, or names every tensor, of experts
-/// too, that the model would not use. The architecture must be one that runs.
-Status check_model_tensors(CheckpointWeights& weights);
+/// Loads what all ranks share and drops it again. A fault is about a tensor outside the experts
+/// that is missing or has another size than the config says, the first of each layer; when there is
+/// none of these, it names every tensor, of experts too, that the model would not use. The
+/// architecture must be one that runs.
+std::vector<Status> check_model_tensors(CheckpointWeights& weights);
 
 /// The MoeSpec of a layer under a config, without loading anything: for plan and inspect.
 MoeSpec moe_spec_of(const ModelConfig& config,

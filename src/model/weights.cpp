@@ -52,9 +52,9 @@ Status load_feed_forward(LayerLoader& loader, bool is_moe, LayerWeights& layer) 
   return {};
 }
 
-Result<LayerWeights> load_layer(LayerLoader& loader,
-                                const Architecture& architecture,
-                                bool is_moe) {
+Result<LayerWeights> load_layer_parts(LayerLoader& loader,
+                                      const Architecture& architecture,
+                                      bool is_moe) {
   const std::int64_t hidden = loader.config().hidden_size;
   LayerWeights layer;
   HALFBYTE_ASSIGN_OR_RETURN(layer.input_norm, loader.vector("input_layernorm.weight", hidden));
@@ -63,6 +63,22 @@ Result<LayerWeights> load_layer(LayerLoader& loader,
   HALFBYTE_ASSIGN_OR_RETURN(layer.attention, architecture.load_attention(loader));
   HALFBYTE_RETURN_IF_ERROR(load_feed_forward(loader, is_moe, layer));
   return layer;
+}
+
+Result<LayerWeights> load_layer(CheckpointWeights& weights,
+                                const Architecture& architecture,
+                                const ModelOptions& options,
+                                const DenseOps& ops,
+                                std::int64_t layer_idx) {
+  LayerLoader loader(weights, ops, options, fmt::format("layers.{}.", layer_idx));
+  auto layer = load_layer_parts(loader, architecture, is_moe_layer(weights.config(), layer_idx));
+  if (!layer.ok()) return layer.take_status().with_context(fmt::format("layer {}", layer_idx));
+  return layer;
+}
+
+template <typename T>
+Status status_of(Result<T> result) {
+  return result.ok() ? Status() : result.take_status();
 }
 
 // The embedding, and the head, which is the same matrix when they are tied.
@@ -114,12 +130,27 @@ Result<std::shared_ptr<const SharedWeights>> SharedWeights::load(CheckpointWeigh
   HALFBYTE_RETURN_IF_ERROR(load_vocabulary(top, *shared));
   HALFBYTE_ASSIGN_OR_RETURN(shared->norm, top.vector("norm.weight", shared->config.hidden_size));
   for (std::int64_t i = 0; i < shared->config.num_hidden_layers; ++i) {
-    LayerLoader loader(weights, ops, options, fmt::format("layers.{}.", i));
-    auto layer = load_layer(loader, architecture, is_moe_layer(shared->config, i));
-    if (!layer.ok()) return layer.take_status().with_context(fmt::format("layer {}", i));
-    shared->layers.push_back(std::move(layer).value());
+    HALFBYTE_ASSIGN_OR_RETURN(shared->layers.emplace_back(),
+                              load_layer(weights, architecture, options, ops, i));
   }
   return std::shared_ptr<const SharedWeights>(std::move(shared));
+}
+
+std::vector<Status> SharedWeights::find_faults(CheckpointWeights& weights,
+                                               const Architecture& architecture,
+                                               const ModelOptions& options,
+                                               const DenseOps& ops) {
+  std::vector<Status> faults;
+  const auto note = [&faults](Status status) {
+    if (!status.ok()) faults.push_back(std::move(status));
+  };
+  LayerLoader top(weights, ops, options, "");
+  SharedWeights vocabulary;
+  note(load_vocabulary(top, vocabulary));
+  note(status_of(top.vector("norm.weight", weights.config().hidden_size)));
+  for (std::int64_t i = 0; i < weights.config().num_hidden_layers; ++i)
+    note(status_of(load_layer(weights, architecture, options, ops, i)));
+  return faults;
 }
 
 }  // namespace halfbyte

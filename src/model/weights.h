@@ -31,6 +31,12 @@ class SharedWeights {
                                                            const Architecture& architecture,
                                                            const ModelOptions& options,
                                                            const DenseOps& ops);
+  /// Loads each part and drops it again: the first fault of the vocabulary, the last norm and every
+  /// layer.
+  static std::vector<Status> find_faults(CheckpointWeights& weights,
+                                         const Architecture& architecture,
+                                         const ModelOptions& options,
+                                         const DenseOps& ops);
 
   ModelConfig config;
   const Architecture* architecture = nullptr;

@@ -85,9 +85,9 @@ Status validate_dispatch_tokens(const TokenBudgetOptions& options, const TokenBu
     return {
         StatusCode::kInvalidArgument,
         fmt::format("all-to-all holds {} x {} = {} tokens, a forward may need {} (a decode step "
-                    "{}): set {} to {} or more, or lower --max-prefill-tokens or "
-                    "--cuda-graph-max-bs",
-                    ep, d, d * ep, b, bd, kDispatchOption, wanted)};
+                    "{}): set {} to {} or more, or lower --max-prefill-tokens{}",
+                    ep, d, d * ep, b, bd, kDispatchOption, wanted,
+                    options.decode_graph_max_bs > 0 ? " or --cuda-graph-max-bs" : "")};
   }
   if (d < bd) {
     return {

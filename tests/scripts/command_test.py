@@ -69,10 +69,23 @@ class CommandTest(unittest.TestCase):
 
     def test_a_variable_that_is_no_flag_is_refused(self):
         self.assert_error(halfbyte("run", MODEL, *PROMPT, env={"HALFBYTE_MOE_NVFP4_DISPATCH": "maybe"}), "maybe")
+        self.assert_error(halfbyte("run", MODEL, *PROMPT, env={"HALFBYTE_MAX_DISPATCH_TOKENS_PER_RANK": "x"}),
+                          "HALFBYTE_MAX_DISPATCH_TOKENS_PER_RANK=x")
 
     def test_a_prompt_that_is_not_utf8_or_not_there_is_refused(self):
         self.assert_error(halfbyte("run", MODEL, "--prompt", b"a\xff"), "byte 1 is 0xFF")
         self.assert_error(halfbyte("run", MODEL), "no prompt")
+        self.assert_error(halfbyte("run"), "MODEL")
+
+    def test_a_prompt_that_is_too_long_is_refused_before_loading(self):
+        result = halfbyte("run", MODEL, "--prompt", "Hi " * 40, "--context-length", "32")
+        self.assert_error(result, "want fewer than the context of 32")
+        self.assertNotIn(b"loading", result.stderr)
+
+    def test_a_folder_without_a_tokenizer_says_where_to_get_it(self):
+        folder = self.damaged(lambda header, data: None)
+        os.remove(os.path.join(folder, "tokenizer.json"))
+        self.assert_error(halfbyte("run", folder, *PROMPT), "tokenizer.json", "No such file", "copy it")
 
     def test_ranks_and_transports_that_cannot_be_are_refused(self):
         self.assert_error(halfbyte("run", MODEL, *PROMPT, "--ep-size", "65536"), "65536", "1024")
@@ -104,6 +117,15 @@ class CommandTest(unittest.TestCase):
     def test_check_finds_what_a_run_would_find(self):
         lacking = self.damaged(lambda header, data: header.pop("model.norm.weight"))
         self.assert_error(halfbyte("check", lacking), "norm.weight")
+
+        def damage_two_layers(header, data):
+            header.pop("model.layers.0.input_layernorm.weight")
+            header.pop("model.layers.1.self_attn.q_norm.weight")
+
+        result = halfbyte("check", self.damaged(damage_two_layers))
+        self.assertEqual(result.returncode, 1)
+        for name in (b"layers.0.input_layernorm.weight", b"layers.1.self_attn.q_norm.weight", b"2 findings"):
+            self.assertIn(name, result.stderr)
         spare = self.damaged(lambda header, data: header.update({"model.spare": header["model.norm.weight"]}))
         self.assert_error(halfbyte("check", spare), "model.spare")
 

@@ -121,9 +121,10 @@ void check_use(CheckpointWeights& weights, NoticeSink& notices) {
                                         status.message()));
     return;
   }
-  if (const Status status = check_model_tensors(weights); !status.ok()) {
-    exit_on_findings({status.to_string()});
-  }
+  std::vector<std::string> findings;
+  for (const Status& status : check_model_tensors(weights))
+    findings.push_back(status.to_string());
+  exit_on_findings(findings);
   for (std::int64_t layer = 0; layer < weights.config().num_hidden_layers; ++layer) {
     if (!is_moe_layer(weights.config(), layer)) continue;
     const auto info = weights.expert_layer(layer, ActivationMode::kW4a16);

@@ -150,7 +150,8 @@ class Evaluation {
 
   void run() {
     problems_ = value_or_exit(read_problems(options_.problems, options_.limit));
-    session_ = open_session(options_.engine);
+    session_ = open_text(options_.engine.model_path);
+    open_engine(session_, options_.engine);
     const std::string& mode = session_.engine->info().activation_mode;
     std::vector<GoldenGreedy> greedy;
     std::optional<GoldenResult> golden;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 
@@ -32,6 +33,19 @@ std::string full_name(const CLI::App& command) {
   return parent == nullptr ? command.get_name() : full_name(*parent) + " " + command.get_name();
 }
 
+// A value that came from the environment is not on the command line: its variable is named.
+std::string name_variable(const CLI::App& command, const std::string& text) {
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string variable = option->get_envname();
+    const char* value = variable.empty() ? nullptr : std::getenv(variable.c_str());
+    if (value == nullptr || !text.starts_with(option->get_name())) continue;
+    if (option->results() == std::vector<std::string>{value}) {
+      return fmt::format(" (from {}={})", variable, value);
+    }
+  }
+  return {};
+}
+
 // A word that nobody asked for explains a required one that is absent, so it is named first.
 std::string describe(const CLI::ParseError& error, const CLI::App& app) {
   const CLI::App& command = named_command(app);
@@ -42,8 +56,9 @@ std::string describe(const CLI::ParseError& error, const CLI::App& app) {
     text = fmt::format("\"{}\" is not {} of {}", words.front(),
                        is_option ? "an option" : "a command or argument", full_name(command));
   }
+  if (text == "--model-path is required") text = "MODEL, the folder of a model, is required";
   std::replace(text.begin(), text.end(), '\n', ' ');
-  return fmt::format("{}: see {} --help", text, full_name(command));
+  return fmt::format("{}{}: see {} --help", text, name_variable(command, text), full_name(command));
 }
 
 int run_command(CLI::App& app, int argc, char** argv) {

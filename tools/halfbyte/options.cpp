@@ -194,6 +194,11 @@ void add_dtype_options(CLI::App& command, EngineOptions& options) {
                            "type of keys and values in the cache",
                            [&options](KvCacheDtype dtype) { options.kv_cache_dtype = dtype; })
       ->group(kEngineGroup);
+  add_choice<bool>(command, "--latent-norm-epsilon", {{"1e-6", false}, {"model", true}},
+                   "in the norms inside DeepSeek's attention: 1e-6, as transformers does, or the "
+                   "model's rms_norm_eps, as SGLang does",
+                   [&options](bool model) { options.latent_norm_uses_config_epsilon = model; })
+      ->group(kEngineGroup);
   add_choice<ActivationMode>(
       command, "--linear-activation-mode", modes_of_linears(),
       "the numbers NVFP4 linears outside the experts see; auto: w4a16 on a CPU",
@@ -222,7 +227,7 @@ void add_limit_options(CLI::App& command, EngineOptions& options) {
       "longest sequence; 0: the model's")
       ->check(count_range(0));
   add("--max-total-tokens", options.kv_cache_tokens,
-      "tokens the KV cache of a rank holds; 0: decide")
+      "tokens the KV cache of a rank holds, rounded up to whole blocks of 16; 0: decide")
       ->check(count_range(0));
   add("--moe-max-dispatch-tokens-per-rank", options.max_dispatch_tokens_per_rank,
       "tokens one rank may send in an all-to-all; 0: decide")

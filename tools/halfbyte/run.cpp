@@ -72,10 +72,6 @@ struct Answer {
   double decode_seconds = 0.0;   // the tokens after it
 };
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 double rate(std::int64_t tokens, double seconds) {
   return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0;
 }
@@ -118,8 +114,9 @@ class AnswerStream {
     }
     answer_.finish_reason = event.finish_reason;
     if (event.token_id < 0) return;
-    if (answer_.new_tokens++ == 0) answer_.prefill_seconds = seconds_since(start_);
-    answer_.decode_seconds = seconds_since(start_) - answer_.prefill_seconds;
+    const double seconds = std::chrono::duration<double>(event.time - start_).count();
+    if (answer_.new_tokens++ == 0) answer_.prefill_seconds = seconds;
+    answer_.decode_seconds = seconds - answer_.prefill_seconds;
     emit(detokenizer_.push(event.token_id));
   }
 
@@ -176,12 +173,18 @@ ordered_json first_messages(const RunOptions& options) {
   return messages;
 }
 
-void answer_once(const Session& session, const RunOptions& options) {
+std::vector<std::int32_t> encode_prompt(const Session& session, const RunOptions& options) {
+  if (options.raw) return value_or_exit(session.tokenizer->encode(options.prompt));
   ordered_json messages = first_messages(options);
   messages.push_back({{"role", "user"}, {"content", options.prompt}});
-  std::vector<std::int32_t> ids = options.raw
-                                      ? value_or_exit(session.tokenizer->encode(options.prompt))
-                                      : session.encode_chat(messages);
+  return session.encode_chat(messages);
+}
+
+void answer_once(Session& session, const RunOptions& options) {
+  std::vector<std::int32_t> ids = encode_prompt(session, options);
+  check_prompt_fits(ids.size(), options.engine);
+  open_engine(session, options.engine);
+  watch_interrupts();
   const Answer answer = AnswerStream(session, options.json).run(std::move(ids), options.sampling);
   const EngineInfo& info = session.engine->info();
   if (options.json) {
@@ -206,7 +209,9 @@ bool read_line(std::string& line) {
   return !line.empty();
 }
 
-void chat(const Session& session, const RunOptions& options) {
+void chat(Session& session, const RunOptions& options) {
+  open_engine(session, options.engine);
+  watch_interrupts();
   ordered_json messages = first_messages(options);
   std::string line;
   while (read_line(line)) {
@@ -243,8 +248,7 @@ void run(RunOptions options, bool has_prompt) {
   exit_on_error(check_utf8("--system", options.system));
   exit_on_error(check_utf8("the prompt", options.prompt));
   exit_on_error(validate_sampling(options.sampling, std::numeric_limits<std::int64_t>::max()));
-  const Session session = open_session(options.engine);
-  watch_interrupts();
+  Session session = open_text(options.engine.model_path);
   if (interactive) {
     chat(session, options);
   } else {

@@ -3,8 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
+
+#include "base/log.h"
+#include "checkpoint/model_config.h"
 
 namespace halfbyte::tool {
 namespace {
@@ -39,17 +43,36 @@ std::vector<std::int32_t> Session::encode_chat(const nlohmann::ordered_json& mes
   return value_or_exit(tokenizer->encode(value_or_exit(chat_template->render(variables.dump()))));
 }
 
-Session open_session(EngineOptions options) {
-  exit_on_error(check_directory(options.model_path));
+Session open_text(const std::string& model_path) {
+  exit_on_error(check_directory(model_path));
   Session session;
-  session.tokenizer = value_or_exit(Tokenizer::load(options.model_path));
-  session.chat_template = load_template(options.model_path);
+  session.tokenizer = value_or_exit(Tokenizer::load(model_path));
+  session.chat_template = load_template(model_path);
+  return session;
+}
+
+void check_prompt_fits(std::size_t prompt_tokens, const EngineOptions& options) {
+  NoticeSink later(nullptr);  // the engine reads the config again, and says what it notices
+  const auto config = read_model_config(options.model_path, later);
+  if (!config.ok()) return;  // its error as well
+  const std::int64_t context =
+      options.max_context_tokens > 0
+          ? std::min(options.max_context_tokens, config->max_position_embeddings)
+          : config->max_position_embeddings;
+  const auto tokens = static_cast<std::int64_t>(prompt_tokens);
+  if (tokens < context) return;
+  exit_on_error(
+      {StatusCode::kInvalidArgument,
+       fmt::format("the prompt has {} tokens, want fewer than the context of {}: shorten it",
+                   tokens, context)});
+}
+
+void open_engine(Session& session, EngineOptions options) {
   options.notice = print_notice;
   options.load_progress = [](std::int64_t done, std::int64_t total) {
     print_progress("loading layer", done, total);
   };
   session.engine = value_or_exit(Engine::create(options));
-  return session;
 }
 
 std::string_view finish_reason_name(FinishReason reason) {

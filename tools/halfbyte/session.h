@@ -23,8 +23,12 @@ struct Session {
   std::vector<std::int32_t> encode_chat(const nlohmann::ordered_json& messages) const;
 };
 
-/// Loads everything, cheap parts first; notices and progress go to stderr. Exits on an error.
-Session open_session(EngineOptions options);
+/// Tokenizer and template of a model's folder. Exits on an error, as the others here.
+Session open_text(const std::string& model_path);
+/// Whether a prompt fits the model's context: known from its config, before a long load.
+void check_prompt_fits(std::size_t prompt_tokens, const EngineOptions& options);
+/// Loads the model; notices and progress go to stderr.
+void open_engine(Session& session, EngineOptions options);
 
 /// "stop", "length", "cancelled", "error".
 std::string_view finish_reason_name(FinishReason reason);
