@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <cstdint>
 #include <utility>
 
 namespace halfbyte {
@@ -11,17 +12,36 @@ namespace {
 
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 
+std::byte* map(std::size_t bytes) {
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return data == MAP_FAILED ? nullptr : static_cast<std::byte*>(data);
+}
+
+// From the start of a huge page on: addresses are reserved with room to spare, and the room is
+// given back. The advice is only that: a system without huge pages runs the same code, more slowly.
+std::byte* map_aligned(std::size_t bytes) {
+  constexpr std::size_t kPageBytes = 4096;
+  const std::size_t length = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  std::byte* reserved = map(length + kHugePageBytes);
+  if (reserved == nullptr) return nullptr;
+  const std::size_t past = reinterpret_cast<std::uintptr_t>(reserved) % kHugePageBytes;
+  const std::size_t before = past == 0 ? 0 : kHugePageBytes - past;
+  std::byte* data = reserved + before;
+  if (before != 0) munmap(reserved, before);
+  if (before != kHugePageBytes) munmap(data + length, kHugePageBytes - before);
+  madvise(data, bytes, MADV_HUGEPAGE);
+  return data;
+}
+
 }  // namespace
 
 Result<HostBuffer> HostBuffer::allocate(std::size_t bytes) {
   if (bytes == 0) return HostBuffer();
-  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) {
+  std::byte* data = bytes < kHugePageBytes ? map(bytes) : map_aligned(bytes);
+  if (data == nullptr) {
     return Status(StatusCode::kOutOfMemory, fmt::format("host memory: {} bytes wanted", bytes));
   }
-  // Advice only: a system without huge pages runs the same code, more slowly.
-  if (bytes >= kHugePageBytes) madvise(data, bytes, MADV_HUGEPAGE);
-  return HostBuffer(static_cast<std::byte*>(data), bytes);
+  return HostBuffer(data, bytes);
 }
 
 HostBuffer::~HostBuffer() {

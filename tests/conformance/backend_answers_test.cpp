@@ -40,11 +40,12 @@ TEST(BackendAnswers, TheListIsBestFirstAndHoldsWhatIsNotBuilt) {
   EXPECT_EQ(names, (std::vector<std::string>{"cuda_sm100", "cuda_sm90", "cpu", "reference"}));
 }
 
-TEST(BackendAnswers, TheCpuSaysWhichModeItLacksAndWhatToUse) {
+// nvfp4-moe section 3: every mode, and w4a16 unless another is asked for.
+TEST(BackendAnswers, TheCpuRunsEveryModeAndChoosesW4a16) {
   const MoeSpec spec = testing::spec_of({});
-  const Status status = find("cpu")->can_run(spec, ActivationMode::kW4a8);
-  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("use w4a16"));
+  for (const ActivationMode mode : {ActivationMode::kW4a16, ActivationMode::kW4a4,
+                                    ActivationMode::kW4a4Dynamic, ActivationMode::kW4a8})
+    EXPECT_TRUE(find("cpu")->can_run(spec, mode).ok()) << activation_mode_name(mode);
   EXPECT_EQ(find("cpu")->resolve_auto(spec), ActivationMode::kW4a16);
 }
 
@@ -71,17 +72,26 @@ TEST(BackendAnswers, OtherFormatsRunWithActivationsAsGivenOnly) {
 // nvfp4-moe section 3: the plan states the format of x, of h and of the rows.
 TEST(BackendAnswers, ThePlanStatesItsFormats) {
   const MoeSpec spec = testing::spec_of({});
-  const Result<ExpertPlan> exact = find("cpu")->plan(request_of(spec, ActivationMode::kW4a16, 8));
-  ASSERT_TRUE(exact.ok());
-  EXPECT_EQ(exact.value().x_format, "bf16");
-  EXPECT_EQ(exact.value().h_format, "fp32");
-  EXPECT_EQ(exact.value().row_dtype, DType::kF32);
-  EXPECT_EQ(exact.value().prepared_layout, "cpu_panel16 v1");
-  const Result<ExpertPlan> quantised =
-      find("cpu")->plan(request_of(spec, ActivationMode::kW4a4, 8));
-  ASSERT_TRUE(quantised.ok());
-  EXPECT_EQ(quantised.value().x_format, "nvfp4");
-  EXPECT_EQ(quantised.value().h_format, "nvfp4");
+  ExpertPlan request = request_of(spec, ActivationMode::kW4a16, 8);
+  const auto expect_formats = [&](const char* x_format, const char* h_format) {
+    const Result<ExpertPlan> plan = find("cpu")->plan(request);
+    ASSERT_TRUE(plan.ok());
+    EXPECT_EQ(plan.value().x_format, x_format);
+    EXPECT_EQ(plan.value().h_format, h_format);
+    EXPECT_EQ(plan.value().row_dtype, DType::kF32);
+    EXPECT_EQ(plan.value().prepared_layout, "cpu_panel16 v1");
+  };
+  expect_formats("split15", "split15");
+  request.exact_float32 = true;  // --dtype float32: nothing narrows activations
+  expect_formats("bf16", "fp32");
+  request.mode = ActivationMode::kW4a4;
+  expect_formats("nvfp4", "nvfp4");
+  request.mode = ActivationMode::kW4a8;
+  expect_formats("int8", "int8");
+  request.mode = ActivationMode::kW4a16;
+  request.exact_float32 = false;
+  request.spec.expert_format = WeightFormat::kFp8;  // split15 is a form of NVFP4's kernels
+  expect_formats("bf16", "fp32");
 }
 
 // H 64, I 32 (padded to 64 columns in down), 4 experts: gate and up 2 x 2 panels of 576 bytes, down

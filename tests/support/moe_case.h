@@ -242,18 +242,21 @@ struct TestRoutes {
   }
 };
 
-/// A layer prepared on one backend, with its workspace.
+/// A layer prepared on one backend, with its workspace. w4a16 runs with activations in fp32, as
+/// under --dtype float32, unless `exact_float32` is false.
 class BackendRun {
  public:
   BackendRun(std::shared_ptr<ExpertBackend> backend,
              const TestLayer& layer,
              ActivationMode mode,
              std::int64_t capacity_tokens,
-             int num_threads = 2)
+             int num_threads = 2,
+             bool exact_float32 = true)
       : backend_(std::move(backend)) {
     ExpertPlan request;
     request.spec = layer.spec;
     request.mode = mode;
+    request.exact_float32 = exact_float32;
     request.shard = {.num_local_experts = layer.spec.num_experts,
                      .intermediate_size = layer.spec.intermediate_size};
     request.limits.num_threads = num_threads;

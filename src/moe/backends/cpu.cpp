@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Experts on the CPU: weights decoded in registers, exact products, fp32 sums in an order that
-// depends on the number of columns alone.
+// Experts on the CPU: weights decoded in registers, exact products of what the plan says the
+// activations are, sums in an order that depends on the number of columns alone.
 #include "moe/backends/cpu.h"
 
 #include <fmt/format.h>
@@ -13,10 +13,18 @@
 
 #include "kernels/cpu/linear.h"
 #include "moe/backends/cpu_run.h"
+#include "moe/backends/cpu_step.h"
 #include "moe/backends/host_backend.h"
 
 namespace halfbyte {
 namespace {
+
+// What the kernels see of x or h; `exact` names it where it stays as it is.
+std::string format_name(const ExpertPlan& plan, std::string exact) {
+  if (is_w4a4(plan.mode)) return "nvfp4";
+  if (plan.mode == ActivationMode::kW4a8) return "int8";
+  return operand_format(plan) == OperandFormat::kSplit15 ? "split15" : exact;
+}
 
 class CpuBackend final : public ExpertBackend {
  public:
@@ -25,11 +33,6 @@ class CpuBackend final : public ExpertBackend {
   std::string_view name() const override { return "cpu"; }
 
   Status can_run(const MoeSpec& spec, ActivationMode mode) const override {
-    if (mode == ActivationMode::kW4a8) {
-      return {
-          StatusCode::kUnsupported,
-          "cpu: w4a8 is not implemented: use w4a16 (exact activations), or the reference backend"};
-    }
     const std::string_view missing = cpu::missing_feature(kernels_);
     if (!missing.empty()) {
       return {StatusCode::kUnsupported, fmt::format("cpu: {} kernels: {}", kernels_.name, missing)};
@@ -54,9 +57,8 @@ class CpuBackend final : public ExpertBackend {
     request.backend = name();
     request.token_layout = TokenLayout::kTokenMajor;
     request.row_dtype = DType::kF32;
-    const bool quantised = is_w4a4(request.mode);
-    request.x_format = quantised ? "nvfp4" : activation_dtype_name(request.spec.x_dtype);
-    request.h_format = quantised ? "nvfp4" : "fp32";
+    request.x_format = format_name(request, activation_dtype_name(request.spec.x_dtype));
+    request.h_format = format_name(request, "fp32");
     request.prepared_layout = cpu::kPanelLayoutName;
     request.prepared_bytes =
         request.shard.num_local_experts * planned_cpu_expert(request).total_bytes();
@@ -66,12 +68,7 @@ class CpuBackend final : public ExpertBackend {
 
   Result<std::unique_ptr<PreparedExpertWeights>> allocate(const ExpertPlan& plan) override {
     auto prepared = std::make_unique<PreparedCpuExperts>();
-    prepared->experts.resize(static_cast<std::size_t>(plan.shard.num_local_experts));
-    for (CpuExpert& expert : prepared->experts) {
-      expert = planned_cpu_expert(plan);
-      HALFBYTE_ASSIGN_OR_RETURN(
-          expert.data, HostBuffer::allocate(static_cast<std::size_t>(expert.total_bytes())));
-    }
+    HALFBYTE_RETURN_IF_ERROR(allocate_cpu_experts(plan, *prepared));
     prepared->pool = pool_of(plan);
     return std::unique_ptr<PreparedExpertWeights>(std::move(prepared));
   }

@@ -58,13 +58,27 @@ CpuExpert planned_cpu_expert(const ExpertPlan& plan) {
   return expert;
 }
 
+Status allocate_cpu_experts(const ExpertPlan& plan, PreparedCpuExperts& prepared) {
+  prepared.experts.resize(static_cast<std::size_t>(plan.shard.num_local_experts));
+  const auto bytes = static_cast<std::size_t>(planned_cpu_expert(plan).total_bytes());
+  HALFBYTE_ASSIGN_OR_RETURN(prepared.panels, HostBuffer::allocate(prepared.experts.size() * bytes));
+  auto* next = prepared.panels.as<std::uint8_t>();
+  for (CpuExpert& expert : prepared.experts) {
+    expert = planned_cpu_expert(plan);
+    expert.panels = {next, bytes};
+    next += bytes;
+  }
+  return {};
+}
+
 Status pack_cpu_expert(const CanonicalExpert& expert, CpuExpert& packed) {
   HALFBYTE_RETURN_IF_ERROR(choose_shapes(expert, packed));
   const auto bytes = static_cast<std::size_t>(packed.total_bytes());
-  if (packed.data.size() != bytes) {
-    HALFBYTE_ASSIGN_OR_RETURN(packed.data, HostBuffer::allocate(bytes));
+  if (packed.panels.size() < bytes) {
+    HALFBYTE_ASSIGN_OR_RETURN(packed.own, HostBuffer::allocate(bytes));
+    packed.panels = {packed.own.as<std::uint8_t>(), bytes};
   }
-  auto* base = packed.data.as<std::uint8_t>();
+  std::uint8_t* base = packed.panels.data();
   const std::int64_t panel = packed.gate_up.panel_bytes();
   const std::int64_t stride = packed.gated ? 2 * panel : panel;
   if (packed.gated) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "base/host_buffer.h"
@@ -25,12 +26,14 @@ struct SharedPool {
   ThreadPool pool;
 };
 
-/// One expert. Its memory is kept when it is replaced by an expert of the same shape.
+/// One expert, in the layer's memory, or in its own where its panels are larger than planned. That
+/// memory is kept when the expert is replaced.
 struct CpuExpert {
   cpu::PanelShape gate_up;  // of one half: [I, H]
   cpu::PanelShape down;     // [H, I]
   bool gated = true;
-  HostBuffer data;  // gate_up panels, then down panels
+  std::span<std::uint8_t> panels;  // gate_up panels, then down panels
+  HostBuffer own;                  // what `panels` looks at when it is not the layer's memory
 
   std::int64_t gate_up_bytes() const {
     return gate_up.num_panels() * gate_up.panel_bytes() * (gated ? 2 : 1);
@@ -50,13 +53,13 @@ struct CpuExpert {
 
  private:
   cpu::PanelView view(const cpu::PanelShape& shape, std::int64_t offset) const {
-    return {shape.format, data.as<const std::uint8_t>() + offset, shape.cols,
-            shape.scale_block_cols};
+    return {shape.format, panels.data() + offset, shape.cols, shape.scale_block_cols};
   }
 };
 
 struct PreparedCpuExperts : PreparedExpertWeights {
   std::vector<CpuExpert> experts;  // [L]
+  HostBuffer panels;               // of all experts, one after the other: it can use huge pages
   ExpertScales scales;
   std::shared_ptr<SharedPool> pool;
 };
@@ -65,8 +68,11 @@ struct PreparedCpuExperts : PreparedExpertWeights {
 /// columns.
 CpuExpert planned_cpu_expert(const ExpertPlan& plan);
 
-/// Packs `expert` into `packed`, allocating only when its shape is new. kUnsupported, kCorruptData
-/// and kInvalidArgument name the projection.
+/// Memory for the experts of `plan`. kOutOfMemory.
+Status allocate_cpu_experts(const ExpertPlan& plan, PreparedCpuExperts& prepared);
+
+/// Packs `expert` into `packed`, allocating only when it is larger than planned. kUnsupported,
+/// kCorruptData and kInvalidArgument name the projection.
 Status pack_cpu_expert(const CanonicalExpert& expert, CpuExpert& packed);
 
 }  // namespace halfbyte
