@@ -138,17 +138,25 @@ Result<EngineParts> load_engine_parts(const EngineOptions& options) {
   return parts;
 }
 
+Status with_memory_remedy(Status status) {
+  if (status.code() != StatusCode::kOutOfMemory) return status;
+  return {StatusCode::kOutOfMemory,
+          fmt::format("{}; lower --max-total-tokens (the KV cache), --max-prefill-tokens (scratch) "
+                      "or --num-threads",
+                      status.message())};
+}
+
 }  // namespace
 
 // What a library below may throw (no memory, no thread) becomes a Status here.
 Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   try {
-    HALFBYTE_ASSIGN_OR_RETURN(EngineParts parts, load_engine_parts(options));
-    return EngineFactory::start(std::move(parts));
+    auto parts = load_engine_parts(options);
+    if (!parts.ok()) return with_memory_remedy(parts.take_status());
+    return EngineFactory::start(std::move(parts).value());
   } catch (const std::bad_alloc&) {
-    return Status(
-        StatusCode::kOutOfMemory,
-        "host memory ran out while loading: lower --max-total-tokens or --max-prefill-tokens");
+    return with_memory_remedy(
+        Status(StatusCode::kOutOfMemory, "host memory ran out while loading"));
   } catch (const std::system_error& e) {
     return Status(StatusCode::kOutOfMemory,
                   fmt::format("the system refused a thread: {}; ask for fewer ranks, or raise the "

@@ -246,7 +246,9 @@ TEST(LinearOps, QuantiseWhatThePreQuantScaleLeaves) {
   std::vector<float> scaled = x;
   for (float& value : scaled)
     value *= 3.0F;
-  LinearInput input{.quantized = true, .input_scale = 0.25F};
+  LinearInput input;
+  input.quantized = true;
+  input.input_scale = 0.25F;
   InputScratch want, got;
   want.reserve(2, 32);
   got.reserve(2, 32);

@@ -80,6 +80,7 @@ TEST(CheckpointWeights, DenseLinearsTakeAPreQuantScaleAndExpertsRefuseIt) {
   EXPECT_THAT((*zero).linear("layers.0.self_attn.q_proj", 32, 32).status().to_string(),
               HasSubstr("q_proj.pre_quant_scale: value 0 at 7, want finite and > 0"));
 
+  scale[7] = 2.0F;
   put(checkpoint.tensors, test::bf16_tensor(kExpert + "up_proj.pre_quant_scale", {32}, scale));
   Opened expert(checkpoint);
   ASSERT_TRUE(expert.weights.ok()) << expert.error();
