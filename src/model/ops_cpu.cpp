@@ -17,8 +17,10 @@ namespace {
 
 // Rows of an input transformed at a time: bounds the scratch whatever the batch.
 constexpr std::int64_t kTransformRows = 64;
-// Query heads that walk the cache together: enough to reuse a widened block, few enough to spread.
+// Queries that walk the cache together: heads of a token, then tokens of a prompt. Enough to reuse
+// a widened block, few enough to spread.
 constexpr std::int64_t kHeadsPerTask = 8;
+constexpr std::int64_t kQueriesPerTask = 16;
 constexpr std::int64_t kElementsPerTask = 4096;
 // Work below which waking the other threads costs more than they save (tens of microseconds).
 constexpr std::int64_t kMinParallelElements = 32768;
@@ -150,13 +152,16 @@ class CpuOps final : public DenseOps {
     const std::int64_t heads_per_group = call.q.num_heads / call.num_kv_heads;
     const std::int64_t chunks = ceil_div(heads_per_group, kHeadsPerTask);
     const std::int64_t tasks_per_token = call.num_kv_heads * chunks;
+    const std::int64_t tokens_per_task = kQueriesPerTask / std::min(kHeadsPerTask, heads_per_group);
     spread(call.q.num_tokens * tasks_per_token, elements_per_task(step, call),
            [&](std::int64_t task, int thread) {
+             const std::int64_t token = task / tasks_per_token;
+             const std::int64_t num_tokens = tokens_led_by(step, token, tokens_per_task);
+             if (num_tokens == 0) return;
              const std::int64_t group = task % tasks_per_token / chunks;
              const std::int64_t first = task % chunks * kHeadsPerTask;
-             const HeadRange range = {task / tasks_per_token, group,
-                                      group * heads_per_group + first,
-                                      std::min(kHeadsPerTask, heads_per_group - first)};
+             const QueryRange range = {token, num_tokens, group, group * heads_per_group + first,
+                                       std::min(kHeadsPerTask, heads_per_group - first)};
              cpu::attend(attend_task(step, call, range),
                          scratch_.as<float>() + thread * scratch_floats_);
            });
@@ -178,9 +183,10 @@ class CpuOps final : public DenseOps {
   }
 
  private:
-  // Heads [first_head, first_head + num_heads) of one token; all read key head `group`.
-  struct HeadRange {
-    std::int64_t token = 0;
+  // Heads [first_head, first_head + num_heads) of consecutive tokens; all read key head `group`.
+  struct QueryRange {
+    std::int64_t first_token = 0;
+    std::int64_t num_tokens = 0;
     std::int64_t group = 0;
     std::int64_t first_head = 0;
     std::int64_t num_heads = 0;
@@ -194,6 +200,13 @@ class CpuOps final : public DenseOps {
 
   ThreadPool& pool_for(std::int64_t work, std::int64_t min_parallel) {
     return work < min_parallel ? caller_only_ : pool_;
+  }
+
+  // A sequence's tokens are taken `most` at a time by the first of them; 0: another one leads.
+  static std::int64_t tokens_led_by(const StepView& step, std::int64_t token, std::int64_t most) {
+    const SequenceSlice& sequence = step.sequence_of(token);
+    const std::int64_t offset = token - sequence.first_token;
+    return offset % most == 0 ? std::min(most, sequence.num_tokens - offset) : 0;
   }
 
   // Of an attention task over the longest context of the step.
@@ -214,17 +227,20 @@ class CpuOps final : public DenseOps {
 
   static cpu::AttendTask attend_task(const StepView& step,
                                      const AttentionCall& call,
-                                     const HeadRange& range) {
-    const SequenceSlice& sequence = step.sequence_of(range.token);
+                                     const QueryRange& range) {
+    const SequenceSlice& sequence = step.sequence_of(range.first_token);
     cpu::AttendTask task;
-    task.q =
-        call.q.data + range.token * call.q.token_stride + range.first_head * call.q.head_stride;
-    task.q_stride = call.q.head_stride;
-    task.out = call.out.data + range.token * call.out.token_stride +
+    task.q = call.q.data + range.first_token * call.q.token_stride +
+             range.first_head * call.q.head_stride;
+    task.q_token_stride = call.q.token_stride;
+    task.q_head_stride = call.q.head_stride;
+    task.out = call.out.data + range.first_token * call.out.token_stride +
                range.first_head * call.out.head_stride;
-    task.out_stride = call.out.head_stride;
+    task.out_token_stride = call.out.token_stride;
+    task.out_head_stride = call.out.head_stride;
+    task.num_tokens = range.num_tokens;
     task.num_heads = range.num_heads;
-    task.num_keys = step.positions[static_cast<std::size_t>(range.token)] + 1;
+    task.num_keys = step.positions[static_cast<std::size_t>(range.first_token)] + 1;
     task.scale = call.scale;
     task.keys = paged(call.cache.keys, sequence, range.group * call.q.width, call.q.width);
     task.values = paged(call.cache.values, sequence, range.group * call.out.width, call.out.width);
@@ -275,8 +291,8 @@ Result<std::unique_ptr<DenseOps>> make_cpu_ops(const OpsOptions& options) {
   if (resolved.num_threads <= 0) resolved.num_threads = usable_cores();
   // A whole number of cache lines, so that threads do not share one.
   const std::int64_t floats =
-      round_up(cpu::attend_scratch_floats(kHeadsPerTask, options.max_context_tokens, kKvBlockTokens,
-                                          options.max_cache_row),
+      round_up(cpu::attend_scratch_floats(kQueriesPerTask, options.max_context_tokens,
+                                          kKvBlockTokens, options.max_cache_row),
                16);
   HALFBYTE_ASSIGN_OR_RETURN(
       HostBuffer scratch,

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/attention_kernel.h"
+
+namespace halfbyte::cpu {
+
+void attend_portable(const AttendTask& task, float* scratch) {
+  attend_with_lanes(task, scratch);
+}
+
+void head_linear_portable(const HeadMatrix& matrix, const float* x, float* y) {
+  head_linear_with_lanes(matrix, x, y);
+}
+
+}  // namespace halfbyte::cpu
