@@ -20,8 +20,13 @@ namespace halfbyte::benchmarks {
 namespace {
 
 constexpr SyntheticSizes kManyTensors = {.layers = 40, .experts = 258, .shards = 4};
-constexpr SyntheticSizes kLargeModel = {
-    .layers = 4, .hidden = 1024, .intermediate = 512, .experts = 64, .vocab = 32768, .shards = 2};
+constexpr SyntheticSizes kLargeModel = {.layers = 4,
+                                        .hidden = 1024,
+                                        .intermediate = 512,
+                                        .experts = 64,
+                                        .head_dim = 512,
+                                        .vocab = 32768,
+                                        .shards = 2};
 constexpr double kOpenBudgetSeconds = 1.0;
 constexpr int kOpenRuns = 3;
 constexpr std::int64_t kMebibyte = std::int64_t{1} << 20;

@@ -19,18 +19,35 @@ struct Fill {
   std::string pattern;  // repeated over the tensor
 };
 
-std::string random_bytes() {
+// A prime: no two rows of a matrix hold the same part of a pattern.
+constexpr std::size_t kPatternElements = 32749;
+
+std::string random_bytes(std::uint32_t first, std::uint32_t count) {
   std::mt19937 rng(1);
-  std::string bytes(1 << 16, '\0');
+  std::string bytes(kPatternElements, '\0');
   for (char& byte : bytes)
-    byte = static_cast<char>(rng() & 0xFFU);
+    byte = static_cast<char>(first + rng() % count);
   return bytes;
 }
 
-const Fill kCodes = {"U8", 1, random_bytes()};
-const Fill kBlockScale = {"F8_E4M3", 1, "\x38"};                      // 1.0
-const Fill kScalar = {"F32", 4, std::string("\x00\x00\x80\x3c", 4)};  // 2^-6
-const Fill kBf16 = {"BF16", 2, std::string("\x80\x3c\x80\xbc", 4)};   // 2^-6, -2^-6
+// +-2^-7 to 2^-4, little-endian.
+std::string random_bf16() {
+  constexpr std::uint32_t kSmallest = 120U << 7;  // exponents 120 to 122
+  constexpr std::uint32_t kCount = 3U << 7;
+  std::mt19937 rng(2);
+  std::string bytes;
+  for (std::size_t i = 0; i < kPatternElements; ++i) {
+    const auto bits = static_cast<std::uint32_t>(kSmallest + rng() % kCount + ((rng() & 1U) << 15));
+    bytes += {static_cast<char>(bits & 0xFFU), static_cast<char>(bits >> 8)};
+  }
+  return bytes;
+}
+
+const Fill kCodes = {"U8", 1, random_bytes(0, 0x100)};
+const Fill kBlockScale = {"F8_E4M3", 1, random_bytes(0x28, 0x21)};    // 2^-2 to 4
+const Fill kScalar = {"F32", 4, std::string("\x00\x00\x80\x3b", 4)};  // 2^-8
+const Fill kBf16 = {"BF16", 2, random_bf16()};
+const Fill kNorm = {"BF16", 2, "\x80\x3f"};  // 1.0
 
 struct Tensor {
   std::string name;
@@ -45,12 +62,23 @@ struct Tensor {
   }
 };
 
+// Where in its pattern a tensor begins: tensors of other names hold other numbers.
+std::int64_t first_byte(const Tensor& tensor) {
+  std::uint32_t hash = 2166136261U;  // FNV-1a
+  for (const char letter : tensor.name)
+    hash = (hash ^ static_cast<unsigned char>(letter)) * 16777619U;
+  const std::int64_t element_bytes = tensor.fill->element_bytes;
+  return hash % (std::ssize(tensor.fill->pattern) / element_bytes) * element_bytes;
+}
+
 void write_bytes(std::ofstream& out, const Tensor& tensor) {
   const std::string& pattern = tensor.fill->pattern;
+  std::int64_t begin = first_byte(tensor);
   for (std::int64_t left = tensor.bytes(); left > 0;) {
-    const std::int64_t count = std::min<std::int64_t>(left, std::ssize(pattern));
-    out.write(pattern.data(), count);
+    const std::int64_t count = std::min<std::int64_t>(left, std::ssize(pattern) - begin);
+    out.write(pattern.data() + begin, count);
     left -= count;
+    begin = 0;
   }
 }
 
@@ -65,11 +93,13 @@ void write_shard(const std::filesystem::path& path, const std::vector<Tensor>& t
   }
   header += "}";
   std::ofstream out(path, std::ios::binary);
+  out.exceptions(std::ios::failbit | std::ios::badbit);  // a full disk
   const std::uint64_t size = header.size();
   out.write(reinterpret_cast<const char*>(&size), sizeof(size));
   out << header;
   for (const Tensor& tensor : tensors)
     write_bytes(out, tensor);
+  out.close();
 }
 
 void add_nvfp4(std::vector<Tensor>& tensors,
@@ -88,19 +118,25 @@ void add_expert(std::vector<Tensor>& tensors, const std::string& module, const S
   add_nvfp4(tensors, module + ".down_proj", s.hidden, s.intermediate);
 }
 
-// Two heads of hidden / 2.
+void add_attention(std::vector<Tensor>& tensors,
+                   const std::string& module,
+                   const SyntheticSizes& s) {
+  const std::int64_t q_size = s.heads * s.head_dim;
+  const std::int64_t kv_size = s.kv_heads * s.head_dim;
+  tensors.push_back({module + ".q_norm.weight", {s.head_dim}, &kNorm});
+  tensors.push_back({module + ".k_norm.weight", {s.head_dim}, &kNorm});
+  tensors.push_back({module + ".q_proj.weight", {q_size, s.hidden}, &kBf16});
+  tensors.push_back({module + ".k_proj.weight", {kv_size, s.hidden}, &kBf16});
+  tensors.push_back({module + ".v_proj.weight", {kv_size, s.hidden}, &kBf16});
+  tensors.push_back({module + ".o_proj.weight", {s.hidden, q_size}, &kBf16});
+}
+
 void add_layer(std::vector<Tensor>& tensors, std::int64_t layer, const SyntheticSizes& s) {
   const std::string prefix = fmt::format("model.layers.{}.", layer);
   for (const char* norm : {"input_layernorm", "post_attention_layernorm"}) {
-    tensors.push_back({prefix + norm + ".weight", {s.hidden}, &kBf16});
+    tensors.push_back({prefix + norm + ".weight", {s.hidden}, &kNorm});
   }
-  for (const char* norm : {"q_norm", "k_norm"}) {
-    tensors.push_back({prefix + "self_attn." + norm + ".weight", {s.hidden / 2}, &kBf16});
-  }
-  for (const char* projection : {"q_proj", "k_proj", "v_proj", "o_proj"}) {
-    tensors.push_back(
-        {prefix + "self_attn." + projection + ".weight", {s.hidden, s.hidden}, &kBf16});
-  }
+  add_attention(tensors, prefix + "self_attn", s);
   tensors.push_back({prefix + "mlp.gate.weight", {s.experts, s.hidden}, &kBf16});
   for (std::int64_t expert = 0; expert < s.experts; ++expert) {
     add_expert(tensors, fmt::format("{}mlp.experts.{}", prefix, expert), s);
@@ -111,7 +147,7 @@ std::vector<Tensor> tensors_of_shard(std::int64_t shard, const SyntheticSizes& s
   std::vector<Tensor> tensors;
   if (shard == 0) {
     tensors.push_back({"model.embed_tokens.weight", {s.vocab, s.hidden}, &kBf16});
-    tensors.push_back({"model.norm.weight", {s.hidden}, &kBf16});
+    tensors.push_back({"model.norm.weight", {s.hidden}, &kNorm});
     tensors.push_back({"lm_head.weight", {s.vocab, s.hidden}, &kBf16});
   }
   for (std::int64_t layer = shard; layer < s.layers; layer += s.shards)
@@ -123,11 +159,13 @@ void write_config(const std::filesystem::path& directory, const SyntheticSizes& 
   std::ofstream(directory / "config.json") << fmt::format(
       R"({{"architectures":["Qwen3MoeForCausalLM"],"model_type":"qwen3_moe","num_hidden_layers":{},)"
       R"("hidden_size":{},"intermediate_size":{},"moe_intermediate_size":{},"num_experts":{},)"
-      R"("num_experts_per_tok":8,"vocab_size":{},"max_position_embeddings":64,)"
-      R"("num_attention_heads":2,"hidden_act":"silu","rms_norm_eps":1e-6,)"
+      R"("num_experts_per_tok":{},"norm_topk_prob":true,"vocab_size":{},)"
+      R"("max_position_embeddings":{},"num_attention_heads":{},"num_key_value_heads":{},)"
+      R"("head_dim":{},"rope_theta":1000000.0,"hidden_act":"silu","rms_norm_eps":1e-6,)"
       R"("quantization_config":{{"quant_method":"modelopt","quant_algo":"NVFP4",)"
       R"("ignore":["lm_head","*.self_attn*","*mlp.gate","*mlp.shared_expert.*"]}}}})",
-      s.layers, s.hidden, s.intermediate, s.intermediate, s.experts, s.vocab);
+      s.layers, s.hidden, s.intermediate, s.intermediate, s.experts, s.top_k, s.vocab, s.context,
+      s.heads, s.kv_heads, s.head_dim);
 }
 
 }  // namespace

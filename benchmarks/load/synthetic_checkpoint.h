@@ -13,7 +13,12 @@ struct SyntheticSizes {
   std::int64_t hidden = 16;
   std::int64_t intermediate = 16;
   std::int64_t experts = 8;
+  std::int64_t top_k = 8;
+  std::int64_t heads = 2;
+  std::int64_t kv_heads = 2;
+  std::int64_t head_dim = 8;
   std::int64_t vocab = 16;
+  std::int64_t context = 64;
   std::int64_t shards = 1;
 };
 
@@ -23,8 +28,10 @@ struct SyntheticCheckpoint {
   std::int64_t expert_bytes = 0;  // of one expert
 };
 
-/// Writes shards, an index and a config.json into `directory`. The tensors hold legal bytes of no
-/// meaning; they are written through a small buffer, so that writing leaves no memory behind.
+/// Writes shards, an index and a config.json into `directory`. The tensors hold random numbers of a
+/// size that keeps activations finite, so that routing is random too; they are written through a
+/// small buffer, so that writing leaves no memory behind. Throws std::ios::failure when a shard
+/// cannot be written.
 SyntheticCheckpoint write_synthetic_checkpoint(const std::filesystem::path& directory,
                                                const SyntheticSizes& sizes);
 
