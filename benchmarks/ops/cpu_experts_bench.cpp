@@ -107,24 +107,19 @@ struct Matrix {
   }
 };
 
+// Weights are prepared once: every kernel table and mode reads the same panels.
 class Layer {
  public:
-  Layer(const Shape& shape, const cpu::KernelTable& kernels, ActivationMode mode, bool exact)
-      : shape_(shape), backend_(make_cpu_backend_with(kernels)) {
-    ExpertPlan request;
-    request.spec.hidden_size = shape.hidden;
-    request.spec.intermediate_size = shape.width;
-    request.spec.num_experts = shape.experts;
-    request.spec.top_k = shape.top_k;
-    request.mode = mode;
-    request.exact_float32 = exact;
-    request.shard = {.num_local_experts = shape.experts, .intermediate_size = shape.width};
-    request.limits.num_threads = shape.threads;
-    request.capacity_tokens = *std::max_element(shape.tokens.begin(), shape.tokens.end());
-    status_ = make(request);
-  }
+  explicit Layer(const Shape& shape) : shape_(shape) { status_ = make(); }
 
   const Status& status() const { return status_; }
+
+  Status use(const cpu::KernelTable& kernels, ActivationMode mode, bool exact_float32) {
+    backend_ = make_cpu_backend_with(kernels);
+    HALFBYTE_ASSIGN_OR_RETURN(plan_, backend_->plan(request(mode, exact_float32)));
+    HALFBYTE_ASSIGN_OR_RETURN(workspace_, HostBuffer::allocate(plan_.workspace.total_bytes()));
+    return {};
+  }
 
   void choose_routes(std::int64_t num_tokens, std::mt19937& rng) {
     std::vector<std::int32_t> ids(static_cast<std::size_t>(shape_.experts));
@@ -165,34 +160,50 @@ class Layer {
   }
 
  private:
-  Status make(const ExpertPlan& request) {
-    HALFBYTE_ASSIGN_OR_RETURN(plan_, backend_->plan(request));
+  ExpertPlan request(ActivationMode mode, bool exact_float32) const {
+    ExpertPlan request;
+    request.spec.hidden_size = shape_.hidden;
+    request.spec.intermediate_size = shape_.width;
+    request.spec.num_experts = shape_.experts;
+    request.spec.top_k = shape_.top_k;
+    request.mode = mode;
+    request.exact_float32 = exact_float32;
+    request.shard = {.num_local_experts = shape_.experts, .intermediate_size = shape_.width};
+    request.limits.num_threads = shape_.threads;
+    request.capacity_tokens = *std::max_element(shape_.tokens.begin(), shape_.tokens.end());
+    return request;
+  }
+
+  Status make() {
+    HALFBYTE_RETURN_IF_ERROR(use(cpu::best_kernel_table(), ActivationMode::kW4a16, false));
     HALFBYTE_ASSIGN_OR_RETURN(prepared_, backend_->allocate(plan_));
-    HALFBYTE_ASSIGN_OR_RETURN(workspace_, HostBuffer::allocate(plan_.workspace.total_bytes()));
-    const Matrix gate(shape_.width, shape_.hidden, 1);
-    const Matrix up(shape_.width, shape_.hidden, 2);
-    const Matrix down(shape_.hidden, shape_.width, 3);
-    ThreadPool pool(shape_.threads);
-    Status failed;
-    pool.parallel_for(shape_.experts, [&](std::int64_t e, int) {
-      Status status =
-          backend_->prepare(plan_, e, {gate.view, up.view, down.view}, *prepared_, nullptr);
-      if (!status.ok()) failed = std::move(status);
-    });
-    HALFBYTE_RETURN_IF_ERROR(std::move(failed));
+    HALFBYTE_RETURN_IF_ERROR(prepare_experts());
     const std::vector<float> ones(static_cast<std::size_t>(shape_.experts), 0.01F);
-    const ExpertScales scales{.s1 = 0x1p-9F,
-                              .s2 = 0x1p-9F,
-                              .gate_global_scale = ones,
-                              .up_global_scale = ones,
-                              .down_global_scale = ones,
-                              .gate_alpha = ones,
-                              .up_alpha = ones,
-                              .down_alpha = ones};
-    HALFBYTE_RETURN_IF_ERROR(backend_->set_scales(plan_, scales, *prepared_, nullptr));
+    ExpertScales scales;
+    for (auto* values :
+         {&scales.gate_global_scale, &scales.up_global_scale, &scales.down_global_scale,
+          &scales.gate_alpha, &scales.up_alpha, &scales.down_alpha})
+      *values = ones;
+    scales.s1 = 0x1p-9F;
+    scales.s2 = 0x1p-9F;
     std::mt19937 rng(4);
     for (std::int64_t i = 0; i < plan_.capacity_tokens * shape_.hidden; ++i)
       x_.push_back(static_cast<std::uint16_t>(0x3F00U + (rng() & 0x80FFU)));
+    return backend_->set_scales(plan_, scales, *prepared_, nullptr);
+  }
+
+  Status prepare_experts() {
+    const Matrix gate(shape_.width, shape_.hidden, 1);
+    const Matrix up(shape_.width, shape_.hidden, 2);
+    const Matrix down(shape_.hidden, shape_.width, 3);
+    std::vector<Status> results(static_cast<std::size_t>(shape_.experts));
+    ThreadPool pool;
+    pool.parallel_for(shape_.experts, [&](std::int64_t e, int) {
+      results[static_cast<std::size_t>(e)] =
+          backend_->prepare(plan_, e, {gate.view, up.view, down.view}, *prepared_, nullptr);
+    });
+    for (Status& status : results)
+      HALFBYTE_RETURN_IF_ERROR(std::move(status));
     return {};
   }
 
@@ -209,38 +220,42 @@ class Layer {
   Status status_;
 };
 
-void time_layer(const Shape& shape,
-                const cpu::KernelTable& kernels,
-                const char* name,
-                ActivationMode mode,
-                bool exact,
-                double bandwidth) {
-  Layer layer(shape, kernels, mode, exact);
-  if (!layer.status().ok()) return fmt::print("{}\n", layer.status().message());
+// Median and best seconds of a step, with other experts in every step.
+struct StepTime {
+  double median = 0, best = 0, active_experts = 0;
+};
+
+StepTime time_step(Layer& layer, std::int64_t num_tokens) {
+  std::mt19937 rng(5);
+  StepTime result;
+  std::vector<double> times;
+  for (double total = 0; times.size() < 5 || (total < 0.5 && times.size() < 300);) {
+    layer.choose_routes(num_tokens, rng);
+    result.active_experts += static_cast<double>(layer.num_active());
+    const double start = now();
+    layer.run(num_tokens);
+    times.push_back(now() - start);
+    total += times.back();
+  }
+  std::sort(times.begin(), times.end());
+  result.median = times[times.size() / 2];
+  result.best = times[0];
+  result.active_experts /= static_cast<double>(times.size());
+  return result;
+}
+
+void time_mode(Layer& layer, const Shape& shape, const std::string& name, double bandwidth) {
   for (const std::int64_t num_tokens : shape.tokens) {
-    std::mt19937 rng(5);
-    double active = 0;
-    double runs = 0;
-    std::vector<double> times;
-    for (double total = 0; times.size() < 5 || (total < 0.5 && times.size() < 300);) {
-      layer.choose_routes(num_tokens, rng);
-      active += static_cast<double>(layer.num_active());
-      ++runs;
-      const double start = now();
-      layer.run(num_tokens);
-      times.push_back(now() - start);
-      total += times.back();
-    }
-    std::sort(times.begin(), times.end());
-    const double seconds = times[times.size() / 2];
-    const double bytes = active / runs * static_cast<double>(shape.expert_bytes());
-    const double products = 3.0 * static_cast<double>(shape.hidden * shape.width * shape.top_k) *
-                            static_cast<double>(num_tokens);
+    const StepTime time = time_step(layer, num_tokens);
+    const double gigabytes =
+        time.active_experts * static_cast<double>(shape.expert_bytes()) * 1e-9 / time.median;
+    const double operations =
+        6.0 * static_cast<double>(shape.hidden * shape.width * shape.top_k * num_tokens);
     fmt::print(
-        "{:9} {:13} {:5} tokens {:9.3f} ms (best {:9.3f}) {:6.1f} GB/s {:4.0f} % of reads {:7.1f} "
-        "GOP/s\n",
-        kernels.name, name, num_tokens, seconds * 1e3, times[0] * 1e3, bytes / seconds * 1e-9,
-        bytes / seconds * 1e-7 / bandwidth, 2 * products / seconds * 1e-9);
+        "{:24} {:5} tokens {:9.3f} ms (best {:9.3f}) {:6.1f} GB/s, {:4.0f} % of reads, "
+        "{:7.1f} GOP/s\n",
+        name, num_tokens, time.median * 1e3, time.best * 1e3, gigabytes,
+        100 * gigabytes / bandwidth, operations / time.median * 1e-9);
     std::fflush(stdout);
   }
 }
@@ -284,13 +299,28 @@ void time_kernels(const Shape& shape, const cpu::KernelTable& kernels) {
   }
 }
 
-void time_table(const Shape& shape, const cpu::KernelTable& kernels, double bandwidth) {
+struct Mode {
+  const char* name;
+  ActivationMode mode;
+  bool exact_float32;
+};
+
+constexpr Mode kModes[] = {{"w4a16", ActivationMode::kW4a16, false},
+                           {"w4a8", ActivationMode::kW4a8, false},
+                           {"w4a4", ActivationMode::kW4a4, false},
+                           {"w4a4_dynamic", ActivationMode::kW4a4Dynamic, false},
+                           {"w4a16 float32", ActivationMode::kW4a16, true}};
+
+void time_table(Layer& layer,
+                const Shape& shape,
+                const cpu::KernelTable& kernels,
+                double bandwidth) {
   time_kernels(shape, kernels);
-  time_layer(shape, kernels, "w4a16", ActivationMode::kW4a16, false, bandwidth);
-  time_layer(shape, kernels, "w4a8", ActivationMode::kW4a8, false, bandwidth);
-  time_layer(shape, kernels, "w4a4", ActivationMode::kW4a4, false, bandwidth);
-  time_layer(shape, kernels, "w4a4_dynamic", ActivationMode::kW4a4Dynamic, false, bandwidth);
-  time_layer(shape, kernels, "w4a16 float32", ActivationMode::kW4a16, true, bandwidth);
+  for (const Mode& mode : kModes) {
+    const Status status = layer.use(kernels, mode.mode, mode.exact_float32);
+    if (!status.ok()) return fmt::print("{}\n", status.message());
+    time_mode(layer, shape, fmt::format("{} {}", kernels.name, mode.name), bandwidth);
+  }
 }
 
 Shape parse(int argc, char** argv) {
@@ -319,9 +349,14 @@ int main(int argc, char** argv) {
   fmt::print("H {} I {} experts {} top {}: {} threads read {:.1f} GB/s; best kernels: {}\n",
              shape.hidden, shape.width, shape.experts, shape.top_k, pool.num_threads(), bandwidth,
              halfbyte::cpu::isa_description());
+  halfbyte::Layer layer(shape);
+  if (!layer.status().ok()) {
+    fmt::print("{}\n", layer.status().message());
+    return 1;
+  }
   for (const halfbyte::cpu::KernelTable* table : halfbyte::cpu::list_kernel_tables()) {
     if (halfbyte::cpu::missing_feature(*table).empty() && table != &halfbyte::cpu::kPortableKernels)
-      halfbyte::time_table(shape, *table, bandwidth);
+      halfbyte::time_table(layer, shape, *table, bandwidth);
   }
   return 0;
 }

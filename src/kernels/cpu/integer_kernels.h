@@ -41,9 +41,10 @@ HALFBYTE_DECLARE_INTEGER_KERNELS(avx_vnni);
 HALFBYTE_DECLARE_INTEGER_KERNELS(avx512);
 #undef HALFBYTE_DECLARE_INTEGER_KERNELS
 
-/// quantize_split15 and quantize_int8 of operand_rows.h, the same bits.
+/// The quantisers of operand_rows.h, the same bits.
 void quantize_split15_avx2(const float* x, std::int64_t cols, Split15Record* row);
 void quantize_int8_avx2(const float* x, std::int64_t cols, Int8Record* row);
+void quantize_nvfp4_avx2(const float* x, std::int64_t cols, float s, Int8Record* row);
 
 }  // namespace halfbyte::cpu
 

@@ -50,6 +50,12 @@ inline void prefetch_block(const std::uint8_t* superblock, int block) {
   if (block == 3) _mm_prefetch(ahead + 128, _MM_HINT_T0);
 }
 
+// Left alone, compilers add up a block's products as trees, which keeps four times as many of them
+// alive as there are registers.
+inline void add_here(__m256i& sum) {
+  __asm__ volatile("" : "+x"(sum));
+}
+
 template <int kNumX, int kNumHalves>
 struct Totals {
   __m256 of[unsigned{kNumHalves}][unsigned{kNumX}];
@@ -94,6 +100,8 @@ inline void add_block(const std::uint8_t* superblock,
         const int at = block * 16 + quad * 4;
         low[h][t] = Dot::add(quad == 0, low[h][t], w, four_bytes(x[t]->low + at));
         high[h][t] = Dot::add(quad == 0, high[h][t], w, four_bytes(x[t]->high + at));
+        add_here(low[h][t]);
+        add_here(high[h][t]);
       }
     }
   }
@@ -147,6 +155,7 @@ inline void add_block(const std::uint8_t* superblock,
       for (int t = 0; t < kNumX; ++t) {
         const std::int8_t* q = x[t]->q + block * 16 + quad * 4;
         sum[h][t] = Dot::add(quad == 0, sum[h][t], w, four_bytes(q));
+        add_here(sum[h][t]);
       }
     }
   }

@@ -56,6 +56,7 @@ const KernelTable kPortableKernels = {.name = "portable",
                                       .int8_dot = int8_dot_portable,
                                       .quantize_split15 = quantize_split15,
                                       .quantize_int8 = quantize_int8,
+                                      .quantize_nvfp4 = quantize_nvfp4,
                                       .add_weighted = add_weighted_portable};
 
 const KernelTable kAvx2Kernels = {.name = "avx2",
@@ -65,6 +66,7 @@ const KernelTable kAvx2Kernels = {.name = "avx2",
                                   .int8_dot = int8_dot_avx2,
                                   .quantize_split15 = quantize_split15_avx2,
                                   .quantize_int8 = quantize_int8_avx2,
+                                  .quantize_nvfp4 = quantize_nvfp4_avx2,
                                   .add_weighted = add_weighted_avx2};
 
 const KernelTable kAvxVnniKernels = {.name = "avx_vnni",
@@ -74,6 +76,7 @@ const KernelTable kAvxVnniKernels = {.name = "avx_vnni",
                                      .int8_dot = int8_dot_avx_vnni,
                                      .quantize_split15 = quantize_split15_avx2,
                                      .quantize_int8 = quantize_int8_avx2,
+                                     .quantize_nvfp4 = quantize_nvfp4_avx2,
                                      .add_weighted = add_weighted_avx2};
 
 const KernelTable kAvx512Kernels = {.name = "avx512",
@@ -83,6 +86,7 @@ const KernelTable kAvx512Kernels = {.name = "avx512",
                                     .int8_dot = int8_dot_avx512,
                                     .quantize_split15 = quantize_split15_avx2,
                                     .quantize_int8 = quantize_int8_avx2,
+                                    .quantize_nvfp4 = quantize_nvfp4_avx2,
                                     .add_weighted = add_weighted_avx2};
 
 std::span<const KernelTable* const> list_kernel_tables() {

@@ -50,6 +50,7 @@ struct KernelTable {
   Int8Dot int8_dot = nullptr;
   void (*quantize_split15)(const float* x, std::int64_t cols, Split15Record* row) = nullptr;
   void (*quantize_int8)(const float* x, std::int64_t cols, Int8Record* row) = nullptr;
+  void (*quantize_nvfp4)(const float* x, std::int64_t cols, float s, Int8Record* row) = nullptr;
   AddWeighted add_weighted = nullptr;
 };
 

@@ -7,6 +7,7 @@
 
 #include "formats/e2m1.h"
 #include "formats/e4m3.h"
+#include "formats/nvfp4.h"
 
 namespace halfbyte::cpu {
 namespace {
@@ -77,6 +78,16 @@ void quantize_int8(const float* x, std::int64_t cols, Int8Record* row) {
   std::fill_n(row, num_records(cols), Int8Record{});
   for (std::int64_t col = 0; col < cols; col += kScaleCols) {
     quantize_block(x + col, col % kSuperblockCols / kScaleCols, row[col / kSuperblockCols]);
+  }
+}
+
+void quantize_nvfp4(const float* x, std::int64_t cols, float s, Int8Record* row) {
+  std::uint8_t codes[kSuperblockCols / 2];
+  std::uint8_t block_scale[kSuperblockCols / kScaleCols];
+  for (std::int64_t col = 0; col < cols; col += kSuperblockCols) {
+    const std::int64_t count = std::min(kSuperblockCols, cols - col);
+    quantize_activations(x + col, 1, count, s, codes, block_scale);
+    int8_from_nvfp4(codes, block_scale, count, row + col / kSuperblockCols);
   }
 }
 

@@ -52,7 +52,11 @@ inline constexpr float kInt8Max = 127.0F;
 void quantize_split15(const float* x, std::int64_t cols, Split15Record* row);
 void quantize_int8(const float* x, std::int64_t cols, Int8Record* row);
 
-/// One row of NVFP4 activations without its scalar; exact.
+/// x as NVFP4 activations with the decode-side scale s (quantize_activations of formats/nvfp4.h),
+/// without that scalar; exact.
+void quantize_nvfp4(const float* x, std::int64_t cols, float s, Int8Record* row);
+
+/// One row of NVFP4 activations that were quantised before; exact.
 void int8_from_nvfp4(const std::uint8_t* codes,
                      const std::uint8_t* block_scale,
                      std::int64_t cols,

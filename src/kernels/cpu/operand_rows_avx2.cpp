@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quantize_split15 and quantize_int8 of operand_rows.h, 8 values at a time, the same bits.
+// The quantisers of operand_rows.h, 8 values at a time, the same bits.
 #include <immintrin.h>
 
 #include "kernels/cpu/integer_kernels.h"
@@ -115,7 +115,82 @@ inline void quantize_block(const float* x, std::int64_t block, Int8Record& recor
   store_bytes(codes, record.q + block * kScaleCols);
 }
 
+// The scalars of docs/numerics.md 3 for one scale s.
+struct Nvfp4Scale {
+  float c = 0;
+  float d = 0;
+};
+
+inline Nvfp4Scale nvfp4_scale(float s) {
+  const float a = 1.0F / s;
+  return {a * float_of(0x3E2AAAAB), 1.0F / a};
+}
+
+inline float nearest_integer(float value) {
+  const __m128 v = _mm_set_ss(value);
+  return _mm_cvtss_f32(_mm_round_ss(v, v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+// The value of E4M3_RN(t) for t >= 0, at least 2^-9: a block that is not zero has a scale.
+inline float nearest_e4m3(float t) {
+  if (t >= 448.0F) return 448.0F;
+  if (t < 0x1p-6F) {
+    const float rounded = nearest_integer(t * 512.0F) * 0x1p-9F;
+    return rounded < 0x1p-9F ? 0x1p-9F : rounded;
+  }
+  auto bits = static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm_castps_si128(_mm_set_ss(t))));
+  bits += 0x7FFFFU + (bits >> 20 & 1U);
+  return float_of(bits & 0xFFF00000U);
+}
+
+// 2 * E2M1_RN(x * q) of 8 values. Even codes own both ends of their intervals.
+inline __m256i nearest_e2m1(const float* x, __m256 q) {
+  const __m256 scaled = _mm256_mul_ps(_mm256_loadu_ps(x), q);
+  const __m256 m = _mm256_andnot_ps(_mm256_set1_ps(-0.0F), scaled);
+  const auto above = [m](float border) {
+    return _mm256_castps_si256(_mm256_cmp_ps(m, _mm256_set1_ps(border), _CMP_GT_OQ));
+  };
+  const auto from = [m](float border) {
+    return _mm256_castps_si256(_mm256_cmp_ps(m, _mm256_set1_ps(border), _CMP_GE_OQ));
+  };
+  // Steps of 1 up to 4, of 2 up to 8, of 4 up to 12; each comparison is 0 or -1.
+  const __m256i ones = _mm256_add_epi32(_mm256_add_epi32(above(0.25F), from(0.75F)),
+                                        _mm256_add_epi32(above(1.25F), from(1.75F)));
+  const __m256i twos = _mm256_add_epi32(above(2.5F), from(3.5F));
+  const __m256i fours = _mm256_slli_epi32(above(5.0F), 2);
+  const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(ones, fours), _mm256_add_epi32(twos, twos));
+  const __m256i magnitude = _mm256_sub_epi32(_mm256_setzero_si256(), sum);
+  return _mm256_sign_epi32(magnitude, _mm256_castps_si256(scaled));
+}
+
+inline void quantize_block(
+    const float* x, float s, Nvfp4Scale scale, std::int64_t block, Int8Record& record) {
+  const std::uint32_t bits = amax_bits(x, kScaleCols);
+  if (bits >= kInfinityBits) {
+    record.scale[block] = float_of(kInfinityBits + 0x400000);
+    return;
+  }
+  if (bits == 0 || s == 0.0F) return;
+  const float sf = nearest_e4m3(float_of(bits) * scale.c);
+  const float inverse = 1.0F / (sf * scale.d);
+  const float largest = float_of(kInfinityBits - 1);
+  const __m256 q = _mm256_set1_ps(inverse < largest ? inverse : largest);
+  const Codes codes = {{nearest_e2m1(x, q), nearest_e2m1(x + 8, q)}};
+  record.scale[block] = sf * 0.25F;  // both operands count halves
+  record.correction[block] = -kWeightOffset * sum_of(codes);
+  store_bytes(codes, record.q + block * kScaleCols);
+}
+
 }  // namespace
+
+void quantize_nvfp4_avx2(const float* x, std::int64_t cols, float s, Int8Record* row) {
+  const Nvfp4Scale scale = nvfp4_scale(s);
+  for (std::int64_t col = 0; col < cols; col += kScaleCols) {
+    Int8Record& record = row[col / kSuperblockCols];
+    if (col % kSuperblockCols == 0) clear(record);
+    quantize_block(x + col, s, scale, col % kSuperblockCols / kScaleCols, record);
+  }
+}
 
 void quantize_split15_avx2(const float* x, std::int64_t cols, Split15Record* row) {
   for (std::int64_t col = 0; col < cols; col += kSuperblockCols, ++row)

@@ -10,35 +10,8 @@
 namespace halfbyte {
 namespace {
 
-// Rows that one task makes: enough work to be worth handing to a thread.
-constexpr std::int64_t kRowsPerTask = 8;
-
-struct Scratch {
-  float* row = nullptr;
-  std::uint8_t* codes = nullptr;
-  std::uint8_t* block_scale = nullptr;
-};
-
-std::int64_t widest_row(const ExpertPlan& plan) {
-  return std::max(plan.spec.hidden_size, plan.shard.intermediate_size);
-}
-
-Scratch scratch_of(const CpuStep& step, int thread_idx) {
-  std::byte* base = step.scratch + thread_idx * cpu_scratch_bytes(step.plan);
-  const std::int64_t cols = widest_row(step.plan);
-  auto* codes = reinterpret_cast<std::uint8_t*>(base + cols * 4);
-  return {reinterpret_cast<float*>(base), codes, codes + cols / 2};
-}
-
-// NVFP4 activations with the decode-side scale s, as records.
-void quantize_nvfp4(const float* row,
-                    std::int64_t cols,
-                    float s,
-                    std::uint8_t* codes,
-                    std::uint8_t* block_scale,
-                    cpu::Int8Record* dst) {
-  quantize_activations(row, 1, cols, s, codes, block_scale);
-  cpu::int8_from_nvfp4(codes, block_scale, cols, dst);
+float* scratch_row(const CpuStep& step, int thread_idx) {
+  return reinterpret_cast<float*>(step.scratch + thread_idx * cpu_scratch_bytes(step.plan));
 }
 
 void read_payload_row(const CpuStep& step, std::int64_t src, std::int64_t dst) {
@@ -51,25 +24,24 @@ void read_payload_row(const CpuStep& step, std::int64_t src, std::int64_t dst) {
 void make_x_row(const CpuStep& step, std::int64_t src, std::int64_t dst, int thread_idx) {
   if (step.tokens.x.data == nullptr) return read_payload_row(step, src, dst);
   if (step.format == OperandFormat::kF32) return widen_x_row(step.tokens, src, step.x.f32(dst));
-  const Scratch scratch = scratch_of(step, thread_idx);
-  widen_x_row(step.tokens, src, scratch.row);
+  float* row = scratch_row(step, thread_idx);
+  widen_x_row(step.tokens, src, row);
   const std::int64_t cols = step.hidden();
   if (step.format == OperandFormat::kSplit15)
-    return step.kernels.quantize_split15(scratch.row, cols, step.x.split15(dst));
-  if (!is_w4a4(step.plan.mode))
-    return step.kernels.quantize_int8(scratch.row, cols, step.x.int8(dst));
-  step.x_scale[dst] =
-      step.dynamic() ? dynamic_row_scale(scratch.row, cols) : step.prepared.scales.s1;
-  quantize_nvfp4(scratch.row, cols, step.x_scale[dst], scratch.codes, scratch.block_scale,
-                 step.x.int8(dst));
+    return step.kernels.quantize_split15(row, cols, step.x.split15(dst));
+  if (!is_w4a4(step.plan.mode)) return step.kernels.quantize_int8(row, cols, step.x.int8(dst));
+  step.x_scale[dst] = step.dynamic() ? dynamic_row_scale(row, cols) : step.prepared.scales.s1;
+  step.kernels.quantize_nvfp4(row, cols, step.x_scale[dst], step.x.int8(dst));
 }
 
-// make_row(row, thread_idx) for every row in [0, num_rows).
+// make_row(row, thread_idx) for every row in [0, num_rows), several a task when there are many.
 template <typename MakeRow>
 void for_each_row(const CpuStep& step, std::int64_t num_rows, const MakeRow& make_row) {
-  step.pool.parallel_for(ceil_div(num_rows, kRowsPerTask), [&](std::int64_t task, int thread_idx) {
-    const std::int64_t end = std::min(num_rows, (task + 1) * kRowsPerTask);
-    for (std::int64_t row = task * kRowsPerTask; row < end; ++row)
+  const std::int64_t per_task =
+      std::clamp<std::int64_t>(num_rows / (4 * step.pool.num_threads()), 1, 8);
+  step.pool.parallel_for(ceil_div(num_rows, per_task), [&](std::int64_t task, int thread_idx) {
+    const std::int64_t end = std::min(num_rows, (task + 1) * per_task);
+    for (std::int64_t row = task * per_task; row < end; ++row)
       make_row(row, thread_idx);
   });
 }
@@ -118,8 +90,7 @@ bool reads_x_in_place(const ExpertPlan& plan) {
 }
 
 std::int64_t cpu_scratch_bytes(const ExpertPlan& plan) {
-  const std::int64_t cols = widest_row(plan);
-  return round_up(cols * 4 + cols / 2 + cols / kNvfp4BlockSize, 64);
+  return round_up(plan.spec.hidden_size * 4, 64);
 }
 
 void make_x_rows(const CpuStep& step) {
@@ -138,10 +109,7 @@ void store_h(
   } else if (step.dynamic()) {
     std::memcpy(step.wide_h + slot * step.width() + first, h, bytes);
   } else if (step.plan.mode == ActivationMode::kW4a4) {
-    std::uint8_t codes[cpu::kSuperblockCols / 2];
-    std::uint8_t block_scale[cpu::kSuperblockCols / kNvfp4BlockSize];
-    quantize_nvfp4(h, cols, step.prepared.scales.s2, codes, block_scale,
-                   step.h.int8(slot) + record);
+    step.kernels.quantize_nvfp4(h, cols, step.prepared.scales.s2, step.h.int8(slot) + record);
   } else {
     step.kernels.quantize_int8(h, cols, step.h.int8(slot) + record);
   }
@@ -149,12 +117,10 @@ void store_h(
 
 void quantize_wide_h(const CpuStep& step) {
   if (!step.dynamic()) return;
-  for_each_row(step, step.num_slots, [&](std::int64_t slot, int thread_idx) {
-    const Scratch scratch = scratch_of(step, thread_idx);
+  for_each_row(step, step.num_slots, [&](std::int64_t slot, int) {
     const float* row = step.wide_h + slot * step.width();
     step.h_scale[slot] = dynamic_row_scale(row, step.width());
-    quantize_nvfp4(row, step.width(), step.h_scale[slot], scratch.codes, scratch.block_scale,
-                   step.h.int8(slot));
+    step.kernels.quantize_nvfp4(row, step.width(), step.h_scale[slot], step.h.int8(slot));
   });
 }
 

@@ -11,7 +11,7 @@ namespace halfbyte {
 namespace {
 
 constexpr std::int64_t kPanel = cpu::kPanelRows;
-constexpr int kRowTile = 32;             // routes whose sums a task holds at a time
+constexpr int kRowTile = 8;              // routes that pass the panels of a task together
 constexpr std::int64_t kGroupCols = 64;  // of h: what is quantised together
 constexpr std::int64_t kGroupPanels = kGroupCols / kPanel;
 constexpr std::int64_t kDownPanels = 8;  // of a task of GEMM2

@@ -80,7 +80,7 @@ struct CpuStep {
 /// fp32 x of a mode that takes it as given needs no copy.
 bool reads_x_in_place(const ExpertPlan& plan);
 
-/// Scratch of one thread: a row in fp32 and its NVFP4 codes.
+/// Scratch of one thread: a row of x in fp32.
 std::int64_t cpu_scratch_bytes(const ExpertPlan& plan);
 
 /// Makes the operand rows that the chunk's routes read; other rows may hold anything.

@@ -228,6 +228,34 @@ TEST_P(IntegerKernels, QuantiseWithTheBitsOfPlainCpp) {
   }
 }
 
+// Also with values that are not finite, a scale of 0, block scales that saturate or are subnormal,
+// and every border between codes.
+TEST_P(IntegerKernels, QuantiseNvfp4WithTheBitsOfPlainCpp) {
+  std::vector<float> x = random_rows(1, 2048, 14);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (i < 1024) x[i] = std::ldexp(x[i], static_cast<int>(i / 16) - 32);
+    if (i >= 1536) x[i] = static_cast<float>(i % 48) * 0.25F - 6.0F;
+  }
+  x[1100] = kNan;
+  x[1200] = -kInfinity;
+  std::fill_n(x.begin() + 1216, 16, 0.0F);
+  for (const float s : {1.0F, 0x1p-9F, 0.0123F, 1e-30F, 1e-40F, 1e12F, 0.0F}) {
+    std::vector<Int8Record> want(32);
+    std::vector<Int8Record> got(32);
+    quantize_nvfp4(x.data(), 2048, s, want.data());
+    GetParam()->quantize_nvfp4(x.data(), 2048, s, got.data());
+    for (std::int64_t block = 0; block < 128; ++block) {
+      const Int8Record& a = got[static_cast<std::size_t>(block / 4)];
+      const Int8Record& b = want[static_cast<std::size_t>(block / 4)];
+      const auto at = static_cast<std::size_t>(block % 4);
+      ASSERT_TRUE(a.scale[at] == b.scale[at] || std::isnan(b.scale[at])) << s << " block " << block;
+      ASSERT_EQ(std::isnan(a.scale[at]), std::isnan(b.scale[at])) << s << " block " << block;
+      ASSERT_EQ(a.correction[at], b.correction[at]) << s << " block " << block;
+      ASSERT_EQ(0, std::memcmp(a.q + at * 16, b.q + at * 16, 16)) << s << " block " << block;
+    }
+  }
+}
+
 // Half a step of the group's own scale, and three roundings of fp32 (the inverse, the product, the
 // scale).
 TEST(OperandRows, KeepEveryValueToHalfAStep) {
