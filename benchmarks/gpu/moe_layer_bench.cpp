@@ -2,7 +2,7 @@
 //
 // Whole MoE layers on one GPU, without the router: grouping, both GEMMs, combine; w4a16, bf16 in
 // and out. Prints a table, and JSON lines to the file given as the first argument. A second
-// argument selects the shapes whose name contains it.
+// argument selects the cases whose NAME/TOKENS contains it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -484,7 +484,7 @@ Status run(const char* json_path, const std::string& filter) {
   std::FILE* json = json_path == nullptr ? nullptr : std::fopen(json_path, "w");
   Weights weights;
   for (const Case& c : cases()) {
-    if (c.name.find(filter) == std::string::npos) continue;
+    if (fmt::format("{}/{}", c.name, c.num_tokens).find(filter) == std::string::npos) continue;
     if (weights.num_local != c.num_local || weights.hidden_size != c.hidden_size) {
       weights = {};
       HALFBYTE_ASSIGN_OR_RETURN(weights, make_weights(c, c.hidden_size < 4096 ? 8 : 1, stream));

@@ -5,8 +5,9 @@
 // the measurements behind it.
 //
 // A matrix [rows, cols] of one expert is cut into cells of 32 rows x 64 columns, 1152 bytes: 1024
-// of codes, then 128 of scales. The cells of 32 rows lie one after the other along the columns, so
-// any multiple of 32 rows is a few sequential streams.
+// of codes, then 128 of scales. The four cells of 128 rows lie one below the other (a slab, 4608
+// bytes), the slabs of 128 rows one after the other along the columns: a tile of 128 rows is one
+// sequential stream, and its columns of a pipeline stage are one copy.
 //
 //   codes   byte mt * 512 + lane * 16 + step * 4: one 32-bit word with 8 codes, of the 16-row tile
 //           mt, for lane = 4 * r + q and the tensor core's k16 step; it holds rows r and r + 8 and
@@ -24,8 +25,8 @@
 
 namespace halfbyte::sm90 {
 
-inline constexpr const char* kLayoutName = "sm90_fragment_32x64";
-inline constexpr int kLayoutVersion = 1;  // changes when a bit moves
+inline constexpr const char* kLayoutName = "sm90_fragment_128x64";
+inline constexpr int kLayoutVersion = 2;  // changes when a bit moves
 
 inline constexpr int kCellRows = 32;
 inline constexpr int kCellCols = 64;
@@ -33,6 +34,8 @@ inline constexpr int kCellScaleBytes = kCellRows * kCellCols / 16;
 inline constexpr int kCellCodeBytes = kCellRows * kCellCols / 2;
 inline constexpr int kCellBytes = kCellCodeBytes + kCellScaleBytes;
 inline constexpr int kRowAlignment = 128;  // rows of an expert's matrix, gate and up together
+inline constexpr int kSlabCells = kRowAlignment / kCellRows;
+inline constexpr int kSlabBytes = kSlabCells * kCellBytes;
 
 /// The same matrix of every expert. Gated gate_up has two halves of intermediate_size rows; down,
 /// and gate_up of a non-gated expert, one.
@@ -90,7 +93,8 @@ HALFBYTE_HOST_DEVICE constexpr std::int64_t cell_offset(const WeightLayout& layo
                                                         std::int64_t row,
                                                         std::int64_t col) {
   const std::int64_t row_cell = expert_idx * layout.row_cells() + row / kCellRows;
-  return (row_cell * layout.col_cells() + col / kCellCols) * kCellBytes;
+  const std::int64_t slab = row_cell / kSlabCells * layout.col_cells() + col / kCellCols;
+  return (slab * kSlabCells + row_cell % kSlabCells) * kCellBytes;
 }
 
 /// Where a code lies: its 32-bit word, and which of the word's codes it is (0..7, two a pair).
@@ -116,7 +120,7 @@ struct CodeBits {
 };
 HALFBYTE_HOST_DEVICE constexpr CodeBits code_bits(int code) {
   constexpr std::uint8_t kFirst[4][4] = {
-      {15, 8, 7, 6}, {11, 4, 3, 2}, {5, 30, 29, 28}, {9, 26, 1, 0}};
+      {15, 8, 7, 6}, {18, 11, 10, 9}, {21, 14, 13, 12}, {3, 1, 0, 4}};
   CodeBits bits;
   for (int i = 0; i < 4; ++i)
     bits.bit[i] = static_cast<std::uint8_t>((kFirst[code / 2][i] + code % 2 * 16) % 32);
@@ -187,7 +191,8 @@ HALFBYTE_HOST_DEVICE constexpr Element element_of(const WeightLayout& layout,
 HALFBYTE_HOST_DEVICE constexpr ByteOwner owner_of(const WeightLayout& layout, std::int64_t byte) {
   const std::int64_t cell = byte / kCellBytes;
   const std::int64_t within = byte % kCellBytes;
-  const std::int64_t row_cell = cell / layout.col_cells();
+  const std::int64_t slab = cell / kSlabCells;
+  const std::int64_t row_cell = slab / layout.col_cells() * kSlabCells + cell % kSlabCells;
   const std::int64_t expert_idx = row_cell / layout.row_cells();
   const bool is_scale = within >= kCellCodeBytes;
   const std::int64_t in_part = is_scale ? within - kCellCodeBytes : within;
@@ -195,7 +200,7 @@ HALFBYTE_HOST_DEVICE constexpr ByteOwner owner_of(const WeightLayout& layout, st
   const std::int64_t eight = is_scale ? in_part % 4 : in_part / 512 * 2;
   const std::int64_t row = row_cell % layout.row_cells() * kCellRows + eight * 8 + lane / 4;
   const std::int64_t step = is_scale ? 0 : in_part % 16 / 4;
-  const std::int64_t col = cell % layout.col_cells() * kCellCols + lane % 4 * 16 + step * 4;
+  const std::int64_t col = slab % layout.col_cells() * kCellCols + lane % 4 * 16 + step * 4;
   return {is_scale, element_of(layout, expert_idx, row, col)};
 }
 /// The element of code `code` of a word whose code 0 is `first`.

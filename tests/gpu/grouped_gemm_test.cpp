@@ -76,16 +76,18 @@ class Prefill {
     std::int64_t tile_start = 0;
     for (std::size_t e = 0; e < step_.routes.expert_count.size(); ++e) {
       const std::int32_t count = step_.routes.expert_count[e];
+      const std::int32_t num_tiles = (count + h_tiles_.tile_tokens - 1) / h_tiles_.tile_tokens;
+      const std::int32_t rows =
+          num_tiles == 0 ? 1 : ((count + num_tiles - 1) / num_tiles + 7) / 8 * 8;
       for (std::int32_t i = 0; i < count; ++i) {
         const auto route = static_cast<std::size_t>(step_.routes.expert_offset[e] + i);
         for (std::int64_t col = 0; col < h_tiles_.cols; ++col) {
-          const std::int64_t byte =
-              h_tiles_.offset(tile_start + i / h_tiles_.tile_tokens, i % h_tiles_.tile_tokens, col);
+          const std::int64_t byte = h_tiles_.offset(tile_start + i / rows, i % rows, col);
           plain[route * cols + static_cast<std::size_t>(col)] =
               tiles[static_cast<std::size_t>(byte / 2)];
         }
       }
-      tile_start += (count + h_tiles_.tile_tokens - 1) / h_tiles_.tile_tokens;
+      tile_start += num_tiles;
     }
     return plain;
   }

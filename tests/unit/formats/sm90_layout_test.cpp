@@ -110,8 +110,8 @@ struct Registers {
 };
 Registers extract(std::uint32_t w) {
   constexpr std::uint32_t kMask = 0x81C081C0U;
-  return {{w & kMask, std::rotl(w, 10) & kMask, (w << 4) & kMask,
-           (std::rotl(w, 6) & 0x80C080C0U) | (std::rotl(w, 14) & 0x01000100U)}};
+  return {{w & kMask, std::rotr(w, 6) & kMask, std::rotr(w, 3) & kMask,
+           ((w & 0x001B001BU) * 0x1084U) & kMask}};
 }
 
 // PTX ISA, m16n8k16: register a(2h + i) of lane 4r + q holds A[r + 8i][2q + 8h] in its lower half

@@ -27,13 +27,11 @@ __device__ __forceinline__ void decode_step(std::uint32_t word,
                                             std::uint32_t s1,
                                             std::uint32_t* a) {
   constexpr std::uint32_t kMask = 0x81C081C0U;
-  const std::uint32_t upper = __funnelshift_l(word, word, 6) & 0x80C080C0U;
-  // (rotated & 0x01000100) | upper
-  const std::uint32_t pair3 = ptx::lop3<0xEA>(__funnelshift_l(word, word, 14), 0x01000100U, upper);
   a[0] = ptx::mul_bf16x2(word & kMask, s0);
-  a[2] = ptx::mul_bf16x2((word << 4) & kMask, s0);
-  a[1] = ptx::mul_bf16x2(__funnelshift_l(word, word, 10) & kMask, s1);
-  a[3] = ptx::mul_bf16x2(pair3, s1);
+  a[2] = ptx::mul_bf16x2(__funnelshift_r(word, word, 3) & kMask, s0);
+  a[1] = ptx::mul_bf16x2(__funnelshift_r(word, word, 6) & kMask, s1);
+  // Bits 4, 3, 1, 0 go to 6, 15, 8, 7 in one product: its three shifts never meet.
+  a[3] = ptx::mul_bf16x2(((word & 0x001B001BU) * 0x1084U) & kMask, s1);
 }
 
 /// A lane's 16 bytes: four k16 steps of one m16 tile.

@@ -4,7 +4,7 @@
 
 import pathlib
 
-WIDTHS = [32, 64, 96, 128, 144, 160]
+WIDTHS = [32, 48, 64, 80, 96, *range(112, 161, 8)]
 
 HEAD = """// SPDX-License-Identifier: Apache-2.0
 //
@@ -28,10 +28,12 @@ __device__ __forceinline__ void more_registers() { asm volatile("setmaxnreg.inc.
 template <int kCount>
 __device__ __forceinline__ void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount)); }
 
-/// B in shared memory: rows (columns of the product) of 128 bytes, swizzled by 128 bytes, groups of
-/// eight rows 1024 bytes apart; the first one aligned to 1024.
-__device__ __forceinline__ std::uint64_t swizzled_operand(std::uint32_t address) {
-  return static_cast<std::uint64_t>((address & 0x3FFFFU) >> 4) | (1ULL << 16) | (64ULL << 32) | (1ULL << 62);
+/// B in shared memory, `offset` bytes behind an address below 256 KB: rows (columns of the product)
+/// of 128 bytes, swizzled by 128 bytes, groups of eight rows 1024 bytes apart; the first one aligned
+/// to 1024. The sum does not carry, so that the four steps of a row share all but one addition.
+__device__ __forceinline__ std::uint64_t swizzled_operand(std::uint32_t address, std::uint32_t offset) {
+  const std::uint32_t low = (address >> 4 | 1U << 16) + offset / 16;
+  return static_cast<std::uint64_t>(0x40000040U) << 32 | low;
 }
 
 /// d[64 x N] += a[64 x 16] b[16 x N], bf16 with fp32 sums.

@@ -26,10 +26,29 @@ __device__ __forceinline__ std::uint32_t load_shared_4(std::uint32_t address) {
   return v;
 }
 
+__device__ __forceinline__ std::uint32_t load_shared_2(std::uint32_t address) {
+  std::uint16_t v;
+  asm volatile("ld.shared.u16 %0,[%1];" : "=h"(v) : "r"(address));
+  return v;
+}
+
+__device__ __forceinline__ void store_shared_16(std::uint32_t address, uint4 v) {
+  asm volatile("st.shared.v4.u32 [%0],{%1,%2,%3,%4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z),
+               "r"(v.w)
+               : "memory");
+}
+
 /// Hides a value's origin, so that the compiler keeps it in a register.
 __device__ __forceinline__ std::uint32_t opaque(std::uint32_t v) {
   asm volatile("mov.u32 %0,%0;" : "+r"(v));
   return v;
+}
+
+/// Lane 0's value. The compiler then knows that the warp agrees on it, so that loops and addresses
+/// made of it stay in uniform registers: products issue back to back only when their descriptors
+/// do.
+__device__ __forceinline__ int uniform(int v) {
+  return __shfl_sync(~0U, v, 0);
 }
 
 /// L2 policy for data that is read once.

@@ -13,18 +13,18 @@ Status launch(const CombineRowsShape& shape,
   if (shape.num_tokens == 0) return {};
   combine_rows::Params params = {};
   params.args = args;
+  params.num_tokens = shape.num_tokens;
   params.hidden_size = shape.hidden_size;
   params.num_experts = static_cast<int>(shape.num_experts);
-  params.columns_per_block = config.columns_per_block;
+  params.columns_per_warp = config.columns_per_warp;
+  params.parts = static_cast<int>(ceil_div(shape.hidden_size, config.columns_per_warp));
   params.top_k = shape.top_k;
-  params.row_dtype = shape.row_dtype;
   params.y_dtype = shape.y_dtype;
-  const auto column_blocks = ceil_div(shape.hidden_size, config.columns_per_block);
-  const cuda::Grid grid = {
-      dim3(static_cast<unsigned>(shape.num_tokens), static_cast<unsigned>(column_blocks)),
-      config.columns_per_block < 1024 ? config.columns_per_block / 4 : 256, 0};
-  return cuda::launch_overlapped("combine_rows", combine_rows::combine_kernel, grid, stream,
-                                 params);
+  const auto blocks = ceil_div(shape.num_tokens * params.parts, combine_rows::kNumWarps);
+  const cuda::Grid grid = {dim3(static_cast<unsigned>(blocks)), 32 * combine_rows::kNumWarps, 0};
+  const auto kernel = shape.row_dtype == DType::kF32 ? combine_rows::combine_kernel<true>
+                                                     : combine_rows::combine_kernel<false>;
+  return cuda::launch_overlapped("combine_rows", kernel, grid, stream, params);
 }
 
 }  // namespace halfbyte::sm90

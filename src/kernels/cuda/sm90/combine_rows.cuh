@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A block sums columns of one token. Its slots are first sorted by (group, slot); then the tree
-// over 16 groups is evaluated left to right: `waiting[l]` is a left subtree whose right sibling,
-// split from it at bit l of the group number, is being summed.
+// A warp sums the columns of one token, or a part of them, eight columns a lane. It first sorts the
+// token's slots by (group, slot); then the tree over 16 groups is evaluated left to right:
+// `waiting[l]` is a left subtree whose right sibling, split from it at bit l of the group number,
+// is being summed.
 #ifndef HALFBYTE_KERNELS_CUDA_SM90_COMBINE_ROWS_CUH_
 #define HALFBYTE_KERNELS_CUDA_SM90_COMBINE_ROWS_CUH_
 
@@ -17,15 +18,17 @@ namespace halfbyte::sm90::combine_rows {
 inline constexpr int kMaxSlots = 64;
 inline constexpr int kNumGroups = 16;
 inline constexpr int kNumLevels = 4;
-inline constexpr int kPrefetch = 4;
+inline constexpr int kColumns = 8;  // a lane
+inline constexpr int kNumWarps = 4;
 
 struct Params {
   CombineRowsArgs args;
+  std::int64_t num_tokens;
   std::int64_t hidden_size;
   int num_experts;
-  int columns_per_block;
+  int columns_per_warp;
+  int parts;  // of a token
   int top_k;
-  DType row_dtype;
   DType y_dtype;
 };
 
@@ -37,10 +40,11 @@ struct Step {
   int end_level;  // -1: more of this group; l: the next group splits off at bit l; 4: the last
 };
 
+/// A warp's.
 struct SharedStorage {
   int group[kMaxSlots];
+  int sorted_group[kMaxSlots];
   Step step[kMaxSlots];
-  int num_steps;
 };
 
 /// The expert's part when all experts are split over 16, the first ones holding one more.
@@ -53,166 +57,282 @@ __device__ __forceinline__ int group_of(int expert, int num_experts) {
 
 /// Position of slot i among the present ones in (group, slot) order.
 __device__ __forceinline__ int rank_of(const SharedStorage& s, int top_k, int slot) {
+  const int mine = s.group[slot];
   int rank = 0;
   for (int i = 0; i < top_k; ++i) {
     const int group = s.group[i];
-    rank += group >= 0 && (group < s.group[slot] || (group == s.group[slot] && i < slot)) ? 1 : 0;
+    rank += group >= 0 && (group < mine || (group == mine && i < slot)) ? 1 : 0;
   }
   return rank;
 }
 
-__device__ void build_program(const Params& p, std::int64_t token, bool valid, SharedStorage& s) {
-  const int slot = static_cast<int>(threadIdx.x);
-  const std::int64_t index = token * p.top_k + slot;
-  const int route = slot < p.top_k && valid ? p.args.slot_route[index] : -1;
-  const int expert = slot < p.top_k ? p.args.topk_idx[index] : 0;
-  const float weight = slot < p.top_k ? p.args.topk_weights[index] : 0.0F;
-  if (slot < p.top_k) s.group[slot] = route < 0 ? -1 : group_of(expert, p.num_experts);
-  if (slot == 0) s.num_steps = 0;
-  __syncthreads();
-  __shared__ int sorted_group[kMaxSlots];
-  if (route >= 0) {
-    const int rank = rank_of(s, p.top_k, slot);
-    s.step[rank].route = route;
-    s.step[rank].weight = weight;
-    sorted_group[rank] = s.group[slot];
-    atomicAdd(&s.num_steps, 1);
+/// Writes the steps of a token that has any route; returns their number.
+__device__ __forceinline__ int build_program(const Params& p,
+                                             std::int64_t token,
+                                             SharedStorage& s) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  int route[kMaxSlots / 32];
+  float weight[kMaxSlots / 32];
+  int num_steps = 0;
+#pragma unroll
+  for (int i = 0; i < kMaxSlots / 32; ++i) {
+    const int slot = 32 * i + lane;
+    const std::int64_t index = token * p.top_k + slot;
+    route[i] = slot < p.top_k ? p.args.slot_route[index] : -1;
+    weight[i] = slot < p.top_k ? p.args.topk_weights[index] : 0.0F;
+    const int expert = slot < p.top_k ? p.args.topk_idx[index] : 0;
+    s.group[slot] = route[i] < 0 ? -1 : group_of(expert, p.num_experts);
+    num_steps += __popc(__ballot_sync(~0U, route[i] >= 0));
   }
-  __syncthreads();
-  if (slot < s.num_steps) {
-    const int group = sorted_group[slot];
-    const int next = slot + 1 < s.num_steps ? sorted_group[slot + 1] : -1;
-    s.step[slot].first = slot == 0 || sorted_group[slot - 1] != group;
-    s.step[slot].end_level = next < 0 ? kNumLevels : next == group ? -1 : 31 - __clz(next ^ group);
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < kMaxSlots / 32; ++i) {
+    if (route[i] < 0) continue;
+    const int rank = rank_of(s, p.top_k, 32 * i + lane);
+    s.step[rank].route = route[i];
+    s.step[rank].weight = weight[i];
+    s.sorted_group[rank] = s.group[32 * i + lane];
   }
-  __syncthreads();
+  __syncwarp();
+  for (int i = lane; i < num_steps; i += 32) {
+    const int group = s.sorted_group[i];
+    const int next = i + 1 < num_steps ? s.sorted_group[i + 1] : -1;
+    s.step[i].first = i == 0 || s.sorted_group[i - 1] != group;
+    s.step[i].end_level = next < 0 ? kNumLevels : next == group ? -1 : 31 - __clz(next ^ group);
+  }
+  __syncwarp();
+  return num_steps;
 }
 
-__device__ __forceinline__ float4 load_row(const Params& p, std::int64_t offset) {
-  if (p.row_dtype == DType::kF32)
-    return __ldcg(reinterpret_cast<const float4*>(static_cast<const float*>(p.args.rows) + offset));
-  const uint2 v = __ldcg(
-      reinterpret_cast<const uint2*>(static_cast<const __nv_bfloat16*>(p.args.rows) + offset));
-  return {__uint_as_float(v.x << 16), __uint_as_float(v.x & 0xFFFF0000U),
-          __uint_as_float(v.y << 16), __uint_as_float(v.y & 0xFFFF0000U)};
+/// Rows in memory: how eight columns lie there, and how many of those a lane has in flight.
+template <bool kRowsF32>
+struct Rows {
+  static constexpr int kPrefetch = kRowsF32 ? 4 : 8;
+  uint4 part[kRowsF32 ? 2 : 1];
+};
+struct Columns {
+  float v[kColumns];
+};
+
+template <bool kRowsF32>
+__device__ __forceinline__ Rows<kRowsF32> load_row(const Params& p, std::int64_t offset) {
+  const auto* src = reinterpret_cast<const uint4*>(static_cast<const std::uint8_t*>(p.args.rows) +
+                                                   offset * (kRowsF32 ? 4 : 2));
+  if constexpr (kRowsF32)
+    return {{__ldcg(src), __ldcg(src + 1)}};
+  else
+    return {{__ldcg(src)}};
 }
 
-__device__ __forceinline__ float4 add(float4 a, float4 b) {
-  return {__fadd_rn(a.x, b.x), __fadd_rn(a.y, b.y), __fadd_rn(a.z, b.z), __fadd_rn(a.w, b.w)};
+template <bool kRowsF32>
+__device__ __forceinline__ Columns widen(const Rows<kRowsF32>& rows) {
+  Columns c;
+#pragma unroll
+  for (int part = 0; part < (kRowsF32 ? 2 : 1); ++part) {
+    const uint4 raw = rows.part[part];
+    const std::uint32_t word[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (kRowsF32) {
+        c.v[4 * part + i] = __uint_as_float(word[i]);
+      } else {
+        c.v[2 * i] = __uint_as_float(word[i] << 16);
+        c.v[2 * i + 1] = __uint_as_float(word[i] & 0xFFFF0000U);
+      }
+    }
+  }
+  return c;
 }
-__device__ __forceinline__ float4 scale(float w, float4 v) {
-  return {__fmul_rn(w, v.x), __fmul_rn(w, v.y), __fmul_rn(w, v.z), __fmul_rn(w, v.w)};
-}
-__device__ __forceinline__ float4 scale_add(float w, float4 v, float4 acc) {
-  return {__fmaf_rn(w, v.x, acc.x), __fmaf_rn(w, v.y, acc.y), __fmaf_rn(w, v.z, acc.z),
-          __fmaf_rn(w, v.w, acc.w)};
+
+__device__ __forceinline__ void add(Columns& a, const Columns& b) {
+#pragma unroll
+  for (int i = 0; i < kColumns; ++i)
+    a.v[i] = __fadd_rn(b.v[i], a.v[i]);
 }
 
 struct Tree {
-  float4 acc = {};
-  float4 waiting[kNumLevels] = {};
+  Columns acc = {};
+  Columns waiting[kNumLevels] = {};
   unsigned occupied = 0;
 
-  __device__ __forceinline__ void take(const Step& step, float4 row) {
-    acc = step.first ? scale(step.weight, row) : scale_add(step.weight, row, acc);
+  __device__ __forceinline__ void take(const Step& step, const Columns& row) {
+    if (step.first) {
+#pragma unroll
+      for (int i = 0; i < kColumns; ++i)
+        acc.v[i] = __fmul_rn(step.weight, row.v[i]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kColumns; ++i)
+        acc.v[i] = __fmaf_rn(step.weight, row.v[i], acc.v[i]);
+    }
     if (step.end_level >= 0) close(step.end_level);
   }
   __device__ __forceinline__ void close(int level) {
 #pragma unroll
     for (int l = 0; l < kNumLevels; ++l) {
-      if (l < level && (occupied >> l & 1U) != 0) acc = add(waiting[l], acc);
+      if (l < level && (occupied >> l & 1U) != 0) add(acc, waiting[l]);
       if (l == level) waiting[l] = acc;
     }
     occupied = (occupied & ~((1U << level) - 1)) | (1U << level);
   }
 };
 
-__device__ __forceinline__ float4 sum_steps(const Params& p,
-                                            const SharedStorage& s,
-                                            std::int64_t col) {
+template <bool kRowsF32>
+__device__ __forceinline__ Columns
+sum_steps(const Params& p, const SharedStorage& s, int num_steps, std::int64_t col) {
+  constexpr int kPrefetch = Rows<kRowsF32>::kPrefetch;
   Tree tree;
-  for (int begin = 0; begin < s.num_steps; begin += kPrefetch) {
-    float4 row[kPrefetch];
+#pragma unroll 1
+  for (int begin = 0; begin < num_steps; begin += kPrefetch) {
+    Rows<kRowsF32> row[kPrefetch];
 #pragma unroll
     for (int i = 0; i < kPrefetch; ++i) {
-      if (begin + i < s.num_steps)
-        row[i] = load_row(p, s.step[begin + i].route * p.hidden_size + col);
+      if (begin + i < num_steps)
+        row[i] = load_row<kRowsF32>(p, s.step[begin + i].route * p.hidden_size + col);
     }
 #pragma unroll
     for (int i = 0; i < kPrefetch; ++i) {
-      if (begin + i < s.num_steps) tree.take(s.step[begin + i], row[i]);
+      if (begin + i < num_steps) tree.take(s.step[begin + i], widen(row[i]));
     }
   }
   return tree.acc;
 }
 
 template <typename Half2>
-__device__ __forceinline__ uint2 bits(Half2 low, Half2 high) {
-  return {*reinterpret_cast<unsigned*>(&low), *reinterpret_cast<unsigned*>(&high)};
+__device__ __forceinline__ std::uint32_t bits(Half2 pair) {
+  return *reinterpret_cast<std::uint32_t*>(&pair);
 }
 
-__device__ __forceinline__ void store(const Params& p, std::int64_t offset, float4 v) {
+__device__ __forceinline__ void store(const Params& p, std::int64_t offset, const Columns& c) {
+  const float* v = c.v;
   if (p.y_dtype == DType::kF32) {
-    *reinterpret_cast<float4*>(static_cast<float*>(p.args.y) + offset) = v;
-  } else if (p.y_dtype == DType::kBf16) {
-    *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(p.args.y) + offset) =
-        bits(__floats2bfloat162_rn(v.x, v.y), __floats2bfloat162_rn(v.z, v.w));
-  } else {
-    *reinterpret_cast<uint2*>(static_cast<__half*>(p.args.y) + offset) =
-        bits(__floats2half2_rn(v.x, v.y), __floats2half2_rn(v.z, v.w));
+    auto* dst = reinterpret_cast<float4*>(static_cast<float*>(p.args.y) + offset);
+    dst[0] = make_float4(v[0], v[1], v[2], v[3]);
+    dst[1] = make_float4(v[4], v[5], v[6], v[7]);
+    return;
   }
+  std::uint32_t pair[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    pair[i] = p.y_dtype == DType::kBf16 ? bits(__floats2bfloat162_rn(v[2 * i], v[2 * i + 1]))
+                                        : bits(__floats2half2_rn(v[2 * i], v[2 * i + 1]));
+  }
+  *reinterpret_cast<uint4*>(static_cast<std::uint16_t*>(p.args.y) + offset) =
+      make_uint4(pair[0], pair[1], pair[2], pair[3]);
 }
 
-__device__ __forceinline__ void combine_columns(
-    const Params& p, const SharedStorage& s, std::int64_t token, bool valid, std::int64_t col) {
-  const std::int64_t offset = token * p.hidden_size + col;
-  float4 sum = sum_steps(p, s, col);
-  if (p.args.shared_rows != nullptr && valid) {
-    const float4 shared = *reinterpret_cast<const float4*>(p.args.shared_rows + offset);
-    sum = s.num_steps > 0 ? add(sum, shared) : shared;
-  }
-  store(p, offset, sum);
+__device__ __forceinline__ Columns load_shared_row(const Params& p, std::int64_t offset) {
+  const auto* src = reinterpret_cast<const float4*>(p.args.shared_rows + offset);
+  const float4 low = src[0];
+  const float4 high = src[1];
+  return {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}};
 }
 
-/// Tokens with one row here, most of them when experts are spread over ranks: several columns'
-/// loads in flight make up for the missing rows.
-__device__ void combine_single(const Params& p,
-                               const SharedStorage& s,
-                               std::int64_t token,
-                               std::int64_t begin,
-                               std::int64_t end) {
-  constexpr int kUnroll = 4;
-  const std::int64_t stride = blockDim.x * 4;
-  const std::int64_t from = s.step[0].route * p.hidden_size;
-  for (std::int64_t col = begin + threadIdx.x * 4; col < end; col += kUnroll * stride) {
-    float4 row[kUnroll];
+__device__ __forceinline__ Columns weigh(float weight, const Columns& row) {
+  Columns c;
 #pragma unroll
-    for (int i = 0; i < kUnroll; ++i)
-      row[i] = col + i * stride < end ? load_row(p, from + col + i * stride) : float4{};
+  for (int i = 0; i < kColumns; ++i)
+    c.v[i] = __fmul_rn(weight, row.v[i]);
+  return c;
+}
+
+/// What Tree makes of one or two steps.
+template <bool kRowsF32, int kSteps>
+__device__ __forceinline__ Columns sum_few(const Step (&step)[kSteps],
+                                           const Rows<kRowsF32> (&row)[kSteps]) {
+  Columns sum = weigh(step[0].weight, widen(row[0]));
+  if constexpr (kSteps == 2) {
+    const Columns second = widen(row[1]);
+    if (step[1].first) {
+      add(sum, weigh(step[1].weight, second));
+    } else {
 #pragma unroll
-    for (int i = 0; i < kUnroll; ++i) {
-      if (col + i * stride < end)
-        store(p, token * p.hidden_size + col + i * stride, scale(s.step[0].weight, row[i]));
+      for (int i = 0; i < kColumns; ++i)
+        sum.v[i] = __fmaf_rn(step[1].weight, second.v[i], sum.v[i]);
+    }
+  }
+  return sum;
+}
+
+/// Tokens with one or two rows here, most of them when experts are spread over ranks: several
+/// columns' loads in flight make up for the missing rows.
+template <bool kRowsF32, int kSteps>
+__device__ __forceinline__ void combine_few(const Params& p,
+                                            const SharedStorage& s,
+                                            std::int64_t token,
+                                            std::int64_t begin,
+                                            std::int64_t end) {
+  constexpr int kUnroll = Rows<kRowsF32>::kPrefetch / kSteps;
+  constexpr int kStride = 32 * kColumns;
+  Step step[kSteps];
+  std::int64_t from[kSteps];
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i) {
+    step[i] = s.step[i];
+    from[i] = step[i].route * p.hidden_size;
+  }
+  for (std::int64_t col = begin; col < end; col += kUnroll * kStride) {
+    Rows<kRowsF32> row[kUnroll][kSteps];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) {
+        if (col + u * kStride < end) row[u][i] = load_row<kRowsF32>(p, from[i] + col + u * kStride);
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      if (col + u * kStride >= end) break;
+      store(p, token * p.hidden_size + col + u * kStride, sum_few<kRowsF32, kSteps>(step, row[u]));
     }
   }
 }
 
-/// Grid: (tokens, column blocks); a thread sums four columns at a time.
-__global__ void __launch_bounds__(256, 5) combine_kernel(const Params p) {
-  __shared__ SharedStorage s;
+template <bool kRowsF32>
+__device__ __forceinline__ void combine_many(const Params& p,
+                                             const SharedStorage& s,
+                                             int num_steps,
+                                             bool valid,
+                                             std::int64_t token,
+                                             std::int64_t begin,
+                                             std::int64_t end) {
+  for (std::int64_t col = begin; col < end; col += 32 * kColumns) {
+    const std::int64_t offset = token * p.hidden_size + col;
+    Columns sum = sum_steps<kRowsF32>(p, s, num_steps, col);
+    if (p.args.shared_rows != nullptr && valid) {
+      const Columns shared = load_shared_row(p, offset);
+      if (num_steps > 0)
+        add(sum, shared);
+      else
+        sum = shared;
+    }
+    store(p, offset, sum);
+  }
+}
+
+/// A warp takes a part of a token.
+template <bool kRowsF32>
+__global__ void __launch_bounds__(32 * kNumWarps, 4)
+    combine_kernel(const __grid_constant__ Params p) {
+  __shared__ SharedStorage storage[kNumWarps];
   ptx::launch_next_kernel();
   ptx::wait_for_previous_kernel();
-  const std::int64_t token = blockIdx.x;
+  const int warp = ptx::uniform(static_cast<int>(threadIdx.x) / 32);
+  const std::int64_t index = std::int64_t{blockIdx.x} * kNumWarps + warp;
+  const std::int64_t token = index / p.parts;
+  if (token >= p.num_tokens) return;
+  SharedStorage& s = storage[warp];
   const bool valid = p.args.num_valid_tokens == nullptr || token < *p.args.num_valid_tokens;
-  build_program(p, token, valid, s);
-  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * p.columns_per_block;
-  const std::int64_t end = min(begin + p.columns_per_block, p.hidden_size);
-  if (s.num_steps == 1 && p.args.shared_rows == nullptr) {
-    combine_single(p, s, token, begin, end);
-    return;
-  }
-  for (std::int64_t col = begin + threadIdx.x * 4; col < end; col += blockDim.x * 4)
-    combine_columns(p, s, token, valid, col);
+  const int num_steps = ptx::uniform(valid ? build_program(p, token, s) : 0);
+  const std::int64_t first = index % p.parts * p.columns_per_warp;
+  const std::int64_t end = min(first + p.columns_per_warp, p.hidden_size);
+  const std::int64_t begin = first + static_cast<int>(threadIdx.x) % 32 * kColumns;
+  if (num_steps == 1 && p.args.shared_rows == nullptr)
+    combine_few<kRowsF32, 1>(p, s, token, begin, end);
+  else if (num_steps == 2 && p.args.shared_rows == nullptr)
+    combine_few<kRowsF32, 2>(p, s, token, begin, end);
+  else
+    combine_many<kRowsF32>(p, s, num_steps, valid, token, begin, end);
 }
 
 }  // namespace halfbyte::sm90::combine_rows

@@ -25,7 +25,7 @@ struct CombineRowsShape {
 };
 
 struct CombineRowsConfig {
-  int columns_per_block = 0;
+  int columns_per_warp = 0;
   bool operator==(const CombineRowsConfig&) const = default;
   std::string to_string() const;
 };

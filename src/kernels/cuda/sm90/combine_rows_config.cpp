@@ -7,7 +7,7 @@
 namespace halfbyte::sm90 {
 
 std::string CombineRowsConfig::to_string() const {
-  return fmt::format("combine_rows: {} columns a block", columns_per_block);
+  return fmt::format("combine_rows: {} columns a warp", columns_per_warp);
 }
 
 Status can_run(const CombineRowsShape& shape) {
@@ -33,15 +33,15 @@ Status can_run(const CombineRowsShape& shape) {
   return {};
 }
 
-// Blocks as narrow as it takes to give every multiprocessor several, and no narrower: each one
-// works out the order of its token's sum again.
+// Parts as narrow as it takes to fill every multiprocessor several times over, and no narrower:
+// each one works out the order of its token's sum again.
 CombineRowsConfig select_config(const CombineRowsShape& shape) {
-  constexpr std::int64_t kEnoughBlocks = 2048;
+  constexpr std::int64_t kEnoughWarps = 8192;
   std::int64_t columns = 256;
   while (columns < shape.hidden_size &&
-         shape.num_tokens * ceil_div(shape.hidden_size, columns) > kEnoughBlocks)
+         shape.num_tokens * ceil_div(shape.hidden_size, columns) > kEnoughWarps)
     columns *= 2;
-  return {.columns_per_block = static_cast<int>(columns)};
+  return {.columns_per_warp = static_cast<int>(columns)};
 }
 
 }  // namespace halfbyte::sm90

@@ -35,8 +35,8 @@ Status launch(const GroupedGemmShape& shape,
   params.activation = cuda::make_gated_activation(args.activation);
   params.gated = shape.weights.shape.num_halves == 2;
   params.rows_f32 = shape.row_dtype == DType::kF32;
-  const cuda::Grid grid = {dim3(static_cast<unsigned>(config.num_ctas)), grouped_gemm::kNumThreads,
-                           shared_bytes};
+  const cuda::Grid grid = {dim3(static_cast<unsigned>(config.num_ctas)),
+                           grouped_gemm::num_threads(config.tile_tokens), shared_bytes};
   return cuda::launch_overlapped("grouped_gemm_bf16_nvfp4", kernel, grid, stream, params);
 }
 

@@ -39,8 +39,8 @@ struct GroupedGemmShape {
 };
 
 struct GroupedGemmConfig {
-  int tile_tokens = 0;  // beside 256 weight rows
-  int num_stages = 0;   // of 128 columns
+  int tile_tokens = 0;  // at most, beside 256 weight rows; the rows of an expert choose the width
+  int num_stages = 0;   // of 64 columns
   int shared_bytes = 0;
   int num_ctas = 0;  // persistent grid
   bool operator==(const GroupedGemmConfig&) const = default;
@@ -59,7 +59,7 @@ struct GroupedGemmArgs {
       nullptr;  // kActivated: TokenTiles of output_cols(); kRows: [routes, output_cols()]
 };
 
-/// Widths that are compiled; each can be forced.
+/// Tile sizes that are compiled; each can be forced.
 std::span<const int> list_tile_tokens();
 Status can_run(const GroupedGemmShape& shape, const device::Properties& limits);
 GroupedGemmConfig make_config(const GroupedGemmShape& shape,
@@ -73,22 +73,32 @@ Status launch(const GroupedGemmShape& shape,
               const GroupedGemmArgs& args,
               CUstream_st* stream);
 
-/// Shared memory: a ring of stages of 128 columns, the epilogue's staging, and the tables of the
+/// Shared memory: a ring of stages of 64 columns, the epilogue's staging, and the tables of the
 /// experts.
-inline constexpr int kGemmStageCells = 2;
 inline constexpr int kGemmMaxExperts = 384;
-inline constexpr int kGemmStagingBytes = 8 * 512;
-HALFBYTE_HOST_DEVICE constexpr int gemm_weight_stage_bytes() {
-  return 8 * kGemmStageCells * kCellBytes;
+inline constexpr int kGemmWarpStaging = 2 * 512;
+/// m64 tiles of each consumer warpgroup; four are a CTA's 256 weight rows.
+HALFBYTE_HOST_DEVICE constexpr int gemm_tiles_per_warpgroup(int tile_tokens) {
+  return tile_tokens > 64 ? 2 : 1;
 }
-HALFBYTE_HOST_DEVICE constexpr int gemm_token_stage_bytes(int tile_tokens) {
-  return tile_tokens * kGemmStageCells * 128;
+HALFBYTE_HOST_DEVICE constexpr int gemm_num_consumer_warps(int tile_tokens) {
+  return 16 / gemm_tiles_per_warpgroup(tile_tokens);
+}
+HALFBYTE_HOST_DEVICE constexpr int gemm_staging_bytes(int tile_tokens) {
+  return gemm_num_consumer_warps(tile_tokens) * kGemmWarpStaging;
+}
+HALFBYTE_HOST_DEVICE constexpr int gemm_stage_bytes(int tile_tokens) {
+  return tile_tokens * 128 + 2 * kSlabBytes + 16;
+}
+/// The queue's barriers and tiles of 24 bytes, and the tables.
+inline constexpr int kGemmQueueDepth = 4;
+HALFBYTE_HOST_DEVICE constexpr int gemm_table_bytes(int num_experts) {
+  return kGemmQueueDepth * (16 + 24) + (6 * num_experts + 2) * 4;
 }
 HALFBYTE_HOST_DEVICE constexpr int gemm_num_stages(int tile_tokens) {
-  constexpr int kBesideRing =
-      1024 + kGemmStagingBytes + (3 * kGemmMaxExperts + 1) * 4 + 12 * 16 + 64;
-  const int fit = (227 * 1024 - kBesideRing) /
-                  (gemm_weight_stage_bytes() + gemm_token_stage_bytes(tile_tokens));
+  const int beside =
+      1024 + gemm_staging_bytes(tile_tokens) + gemm_table_bytes(kGemmMaxExperts) + 64;
+  const int fit = (227 * 1024 - beside) / gemm_stage_bytes(tile_tokens);
   return fit < 12 ? fit : 12;
 }
 

@@ -6,16 +6,8 @@ namespace halfbyte::sm90::grouped_gemm {
 template <>
 KernelPointer find_kernel<GemmOutput::kActivated>(int tile_tokens) {
   switch (tile_tokens) {
-    case 32:
-      return grouped_gemm_kernel<32, GemmOutput::kActivated>;
     case 64:
       return grouped_gemm_kernel<64, GemmOutput::kActivated>;
-    case 96:
-      return grouped_gemm_kernel<96, GemmOutput::kActivated>;
-    case 128:
-      return grouped_gemm_kernel<128, GemmOutput::kActivated>;
-    case 144:
-      return grouped_gemm_kernel<144, GemmOutput::kActivated>;
     case 160:
       return grouped_gemm_kernel<160, GemmOutput::kActivated>;
     default:

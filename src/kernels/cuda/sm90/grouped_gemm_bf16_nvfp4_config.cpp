@@ -3,43 +3,21 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 namespace halfbyte::sm90 {
 namespace {
 
-constexpr int kTileTokens[] = {32, 64, 96, 128, 144, 160};
+constexpr int kTileTokens[] = {64, 160};
 
-/// Relative time of a token column in a tile of this width: below 128 the tensor core waits for the
-/// weights' decoder (measured: docs/performance-sm90.md).
-double cost_of_tile(int tile_tokens) {
-  const double busy = tile_tokens >= 128  ? 0.96
-                      : tile_tokens >= 96 ? 0.82
-                      : tile_tokens >= 64 ? 0.64
-                                          : 0.37;
-  return tile_tokens / busy;
-}
-
-double normal_cdf(double x) {
-  return 0.5 * std::erfc(-x / std::sqrt(2.0));
-}
-
-/// Mean number of tiles of an expert whose rows are about Poisson of this mean.
-double expected_tiles(double mean, int tile_tokens) {
-  double tiles = 1;
-  const double deviation = std::sqrt(mean) + 1e-9;
-  for (int i = 1; i * tile_tokens < mean + 6 * deviation; ++i)
-    tiles += 1 - normal_cdf((i * tile_tokens + 0.5 - mean) / deviation);
-  return tiles;
-}
+/// Up to this many rows an expert on average, few have more than 64.
+constexpr double kMaxNarrowRows = 52;
 
 }  // namespace
 
 std::string GroupedGemmConfig::to_string() const {
   return fmt::format(
-      "grouped_gemm_bf16_nvfp4: 256 rows x {} tokens, {} stages of 128 columns, {} B shared, {} "
+      "grouped_gemm_bf16_nvfp4: 256 rows x {} tokens, {} stages of 64 columns, {} B shared, {} "
       "CTAs",
-      tile_tokens, num_stages, 64 * kGemmStageCells, shared_bytes, num_ctas);
+      tile_tokens, num_stages, shared_bytes, num_ctas);
 }
 
 std::span<const int> list_tile_tokens() {
@@ -77,23 +55,15 @@ GroupedGemmConfig make_config(const GroupedGemmShape& shape,
   GroupedGemmConfig config;
   config.tile_tokens = tile_tokens;
   config.num_stages = gemm_num_stages(tile_tokens);
-  config.shared_bytes =
-      1024 + kGemmStagingBytes +
-      config.num_stages * (gemm_weight_stage_bytes() + gemm_token_stage_bytes(tile_tokens) + 16) +
-      (3 * static_cast<int>(shape.weights.shape.num_experts) + 1) * 4;
+  config.shared_bytes = 1024 + gemm_staging_bytes(tile_tokens) +
+                        config.num_stages * gemm_stage_bytes(tile_tokens) +
+                        gemm_table_bytes(static_cast<int>(shape.weights.shape.num_experts));
   config.num_ctas = limits.num_multiprocessors;
   return config;
 }
 
 GroupedGemmConfig select_config(const GroupedGemmShape& shape, const device::Properties& limits) {
-  int best = kTileTokens[0];
-  double best_cost = INFINITY;
-  for (const int tokens : kTileTokens) {
-    const double cost = expected_tiles(shape.rows_per_expert, tokens) * cost_of_tile(tokens);
-    if (cost < best_cost) best = tokens;
-    best_cost = std::min(best_cost, cost);
-  }
-  return make_config(shape, best, limits);
+  return make_config(shape, shape.rows_per_expert <= kMaxNarrowRows ? 64 : 160, limits);
 }
 
 }  // namespace halfbyte::sm90

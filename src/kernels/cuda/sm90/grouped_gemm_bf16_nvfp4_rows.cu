@@ -6,16 +6,8 @@ namespace halfbyte::sm90::grouped_gemm {
 template <>
 KernelPointer find_kernel<GemmOutput::kRows>(int tile_tokens) {
   switch (tile_tokens) {
-    case 32:
-      return grouped_gemm_kernel<32, GemmOutput::kRows>;
     case 64:
       return grouped_gemm_kernel<64, GemmOutput::kRows>;
-    case 96:
-      return grouped_gemm_kernel<96, GemmOutput::kRows>;
-    case 128:
-      return grouped_gemm_kernel<128, GemmOutput::kRows>;
-    case 144:
-      return grouped_gemm_kernel<144, GemmOutput::kRows>;
     case 160:
       return grouped_gemm_kernel<160, GemmOutput::kRows>;
     default:

@@ -52,7 +52,7 @@ struct Work {
 
 /// Offsets into dynamic shared memory, and the small static part.
 struct SharedStorage {
-  std::uint32_t weights, tokens, full, empty, queue_full, queue_empty;
+  std::uint32_t weights, tokens, zero_row, full, empty, queue_full, queue_empty;
   float* reduce;
   cuda::ExpertTiles tiles;
   Work* queue;
@@ -78,6 +78,7 @@ struct Kernel {
   static constexpr int kStageCells = kTile.stage_cells();
   static constexpr int kTokens = 8 * kTokenBlocks;
   static constexpr int kFragments = kTile.num_fragments();
+  static constexpr int kPieceBytes = kRowGroups * kCellBytes;  // 64 columns of the tile
   static constexpr int kTokenRowBytes = kTile.token_row_bytes();
   static constexpr int kWeightBytes = kTile.weight_bytes();
   static constexpr int kTokenBytes = kTile.token_bytes();
@@ -97,7 +98,9 @@ struct Kernel {
     s.weights = ptx::shared_address(shared);
     s.tokens = s.weights + kNumStages * kWeightBytes;
     std::uint8_t* reduce = shared + kNumStages * (kWeightBytes + kTokenBytes);
-    std::uint8_t* barriers = reduce + kReduceBytes;
+    std::uint8_t* zero_row = reduce + kReduceBytes;
+    std::uint8_t* barriers = zero_row + kTokenRowBytes;
+    s.zero_row = ptx::shared_address(zero_row);
     s.reduce = reinterpret_cast<float*>(reduce);
     s.full = ptx::shared_address(barriers);
     s.empty = s.full + 8 * kNumStages;
@@ -141,7 +144,9 @@ struct Kernel {
 
   static __device__ __forceinline__ Work pop(const SharedStorage& s, QueuePosition& position) {
     ptx::wait(s.queue_full + 8 * position.slot, position.parity);
-    const Work work = s.queue[position.slot];
+    Work work = s.queue[position.slot];
+    work = {ptx::uniform(work.gemm), ptx::uniform(work.expert), ptx::uniform(work.row_tile),
+            ptx::uniform(work.token_tile)};
     __syncwarp();
     if (threadIdx.x % 32 == 0) ptx::arrive(s.queue_empty + 8 * position.slot);
     position.advance();
@@ -151,20 +156,24 @@ struct Kernel {
   static __device__ __forceinline__ void stream_tile(
       const Params& p, const SharedStorage& s, const Work& work, std::uint64_t policy, Ring& ring) {
     const Gemm& gemm = p.gemm[work.gemm];
-    const std::int64_t group_bytes = std::int64_t{gemm.col_cells} * kCellBytes;
+    const int row_cell = work.row_tile * kRowGroups;
     const std::uint8_t* src = gemm.weights + work.expert * gemm.bytes_per_expert +
-                              work.row_tile * kRowGroups * group_bytes;
+                              std::int64_t{row_cell / kSlabCells} * gemm.col_cells * kSlabBytes +
+                              row_cell % kSlabCells * kCellBytes;
     for (int cell = 0; cell < gemm.col_cells; cell += kStageCells) {
       const int cells = min(kStageCells, gemm.col_cells - cell);
-      const auto bytes = static_cast<std::uint32_t>(cells * kCellBytes);
       const std::uint32_t barrier = s.full + 8 * ring.slot;
       const std::uint32_t dst = s.weights + ring.slot * kWeightBytes;
       ptx::wait(s.empty + 8 * ring.slot, ring.parity ^ 1);
-      ptx::arrive_expect(barrier, kRowGroups * bytes);
-#pragma unroll
-      for (int group = 0; group < kRowGroups; ++group) {
-        ptx::bulk_copy(dst + group * kStageCells * kCellBytes,
-                       src + group * group_bytes + cell * kCellBytes, bytes, barrier, policy);
+      ptx::arrive_expect(barrier, static_cast<std::uint32_t>(cells) * kPieceBytes);
+      // Pieces of whole slabs follow each other in memory as well.
+      constexpr bool kWholeSlabs = kRowGroups == kSlabCells;
+      const int pieces = kWholeSlabs ? 1 : cells;
+      const auto bytes =
+          static_cast<std::uint32_t>(kWholeSlabs ? cells * kPieceBytes : kPieceBytes);
+      for (int i = 0; i < pieces; ++i) {
+        ptx::bulk_copy(dst + i * kPieceBytes, src + std::int64_t{cell + i} * kSlabBytes, bytes,
+                       barrier, policy);
       }
       ring.advance();
     }
@@ -192,7 +201,7 @@ struct Kernel {
   }
 
   static __device__ __forceinline__ int tile_tokens(const SharedStorage& s, const Work& work) {
-    return min(kTokens, s.tiles.count[work.expert] - work.token_tile * kTokens);
+    return ptx::uniform(min(kTokens, s.tiles.count[work.expert] - work.token_tile * kTokens));
   }
   static __device__ __forceinline__ int first_route(const SharedStorage& s, const Work& work) {
     return s.tiles.offset[work.expert] + work.token_tile * kTokens;
@@ -279,22 +288,23 @@ struct Kernel {
   /// One cell (32 rows x 64 columns) times the tile's tokens.
   static __device__ __forceinline__ void multiply_cell(std::uint32_t codes,
                                                        std::uint32_t scales,
-                                                       std::uint32_t tokens,
+                                                       const std::uint32_t (&tokens)[kTokenBlocks],
+                                                       int offset,
                                                        int num_tokens,
                                                        Accumulators& acc) {
     std::uint32_t a[2][16];
     const uint4 words[2] = {ptx::load_shared_16(codes), ptx::load_shared_16(codes + 512)};
     const std::uint32_t scale = ptx::load_shared_4(scales);
-    uint4 low = ptx::load_shared_16(tokens);
-    uint4 high = ptx::load_shared_16(tokens + 16);
+    uint4 low = ptx::load_shared_16(tokens[0] + offset);
+    uint4 high = ptx::load_shared_16(tokens[0] + offset + 16);
     cuda::decode_tile(words[0], cuda::scale_pair(scale, 0), cuda::scale_pair(scale, 1), a[0]);
     cuda::decode_tile(words[1], cuda::scale_pair(scale, 2), cuda::scale_pair(scale, 3), a[1]);
 #pragma unroll
     for (int block = 0; block < kTokenBlocks; ++block) {
-      if (block * 8 >= num_tokens) break;
       if (block > 0) {
-        low = ptx::load_shared_16(tokens + block * 8 * kTokenRowBytes);
-        high = ptx::load_shared_16(tokens + block * 8 * kTokenRowBytes + 16);
+        if (block * 8 >= num_tokens) break;
+        low = ptx::load_shared_16(tokens[block] + offset);
+        high = ptx::load_shared_16(tokens[block] + offset + 16);
       }
       ptx::mma_16x8x16(acc[0][block], a[0], low.x, low.y);
       ptx::mma_16x8x16(acc[1][block], a[1], low.x, low.y);
@@ -309,21 +319,39 @@ struct Kernel {
 
   /// A lane's addresses in stage 0; kept in registers, or the loop computes them again.
   struct LaneOffsets {
-    std::uint32_t codes, scales, tokens;
+    std::uint32_t codes, scales;
   };
   static __device__ __forceinline__ LaneOffsets lane_offsets(const SharedStorage& s) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int warp = static_cast<int>(threadIdx.x) / 32;
-    const int cell = warp % kRowGroups * kStageCells + warp / kRowGroups;
-    const std::uint32_t base = s.weights + cell * kCellBytes;
-    return {ptx::opaque(base + lane * 16), ptx::opaque(base + kCellCodeBytes + lane * 4),
-            ptx::opaque(s.tokens + lane / 4 * kTokenRowBytes + warp / kRowGroups * 128 +
-                        lane % 4 * 32)};
+    const std::uint32_t base = s.weights + warp * kCellBytes;
+    return {ptx::opaque(base + lane * 16), ptx::opaque(base + kCellCodeBytes + lane * 4)};
+  }
+
+  /// A lane's token of each block: its address in stage 0, and how far the next stage's is. For
+  /// absent tokens a row of zeros in every stage: products with zeros take less power.
+  struct LaneTokens {
+    std::uint32_t address[kTokenBlocks], stride[kTokenBlocks];
+  };
+  static __device__ __forceinline__ LaneTokens lane_tokens(const SharedStorage& s, int num_tokens) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    LaneTokens tokens;
+#pragma unroll
+    for (int block = 0; block < kTokenBlocks; ++block) {
+      const int token = block * 8 + lane / 4;
+      const bool present = token < num_tokens;
+      tokens.address[block] = (present ? s.tokens + token * kTokenRowBytes : s.zero_row) +
+                              warp / kRowGroups * 128 + lane % 4 * 32;
+      tokens.stride[block] = present ? kTokenBytes : 0;
+    }
+    return tokens;
   }
 
   template <bool kWhole>
   static __device__ __forceinline__ void multiply_stage(const SharedStorage& s,
                                                         const LaneOffsets& lane,
+                                                        const LaneTokens& lane_tokens,
                                                         int num_cells,
                                                         int num_tokens,
                                                         Ring& ring,
@@ -331,14 +359,17 @@ struct Kernel {
     const int first_cell = static_cast<int>(threadIdx.x) / 32 / kRowGroups;
     ptx::wait(s.full + 8 * ring.slot, ring.parity);
     const std::uint32_t weights = ring.slot * kWeightBytes;
-    const std::uint32_t tokens = ring.slot * kTokenBytes;
+    std::uint32_t tokens[kTokenBlocks];
+#pragma unroll
+    for (int block = 0; block < kTokenBlocks; ++block)
+      tokens[block] = lane_tokens.address[block] + ring.slot * lane_tokens.stride[block];
 #pragma unroll
     for (int i = 0; i < kCellsPerWarp; ++i) {
       const int cell = i * kWarpsPerGroup;
       if (kWhole || first_cell + cell < num_cells) {
-        multiply_cell(lane.codes + weights + cell * kCellBytes,
-                      lane.scales + weights + cell * kCellBytes, lane.tokens + tokens + cell * 128,
-                      num_tokens, acc);
+        multiply_cell(lane.codes + weights + cell * kPieceBytes,
+                      lane.scales + weights + cell * kPieceBytes, tokens, cell * 128, num_tokens,
+                      acc);
       }
     }
     __syncwarp();
@@ -352,13 +383,15 @@ struct Kernel {
                                                        int num_tokens,
                                                        Ring& ring,
                                                        Accumulators& acc) {
+    const LaneTokens tokens = lane_tokens(s, num_tokens);
 #pragma unroll
     for (int i = 0; i < 2 * kTokenBlocks * 4; ++i)
       (&acc[0][0][0])[i] = 0.0F;
     int cell = 0;
     for (; cell + kStageCells <= col_cells; cell += kStageCells)
-      multiply_stage<true>(s, lane, kStageCells, num_tokens, ring, acc);
-    if (cell < col_cells) multiply_stage<false>(s, lane, col_cells - cell, num_tokens, ring, acc);
+      multiply_stage<true>(s, lane, tokens, kStageCells, num_tokens, ring, acc);
+    if (cell < col_cells)
+      multiply_stage<false>(s, lane, tokens, col_cells - cell, num_tokens, ring, acc);
   }
 
   static __device__ __forceinline__ void store_partials(const SharedStorage& s, Accumulators& acc) {
@@ -474,6 +507,7 @@ struct Kernel {
     const SharedStorage s = shared_storage(p, queue_barriers, queue);
     ptx::launch_next_kernel();
     if (threadIdx.x == 0) init_barriers(s);
+    if (threadIdx.x < kTokenRowBytes / 16) ptx::store_shared_16(s.zero_row + threadIdx.x * 16, {});
     ptx::wait_for_previous_kernel();
     cuda::build_expert_tiles<kNumThreads>(s.tiles, p.num_experts, p.args.expert_offset,
                                           p.args.expert_count, kTokens);

@@ -61,7 +61,7 @@ struct MoeDecodeTile {
   HALFBYTE_HOST_DEVICE constexpr int num_fragments() const { return 2 * token_blocks; }
   HALFBYTE_HOST_DEVICE constexpr int reduce_bytes() const { return 8 * num_fragments() * 512; }
   HALFBYTE_HOST_DEVICE constexpr int shared_bytes(int num_experts) const {
-    return num_stages * (weight_bytes() + token_bytes() + 16) + reduce_bytes() +
+    return num_stages * (weight_bytes() + token_bytes() + 16) + reduce_bytes() + token_row_bytes() +
            (3 * num_experts + 4) * 4;
   }
   bool operator==(const MoeDecodeTile&) const = default;

@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "kernels/cuda/common/expert_tiles.cuh"
 #include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/common/tile_order.cuh"
 #include "kernels/cuda/ptx/memory.cuh"
 
 namespace halfbyte::sm90 {
@@ -47,7 +48,7 @@ __device__ __forceinline__ void gather_row(const Params& p,
 }
 
 /// A warp a row of a tile.
-__global__ void __launch_bounds__(kNumThreads) gather_kernel(const __grid_constant__ Params p) {
+__global__ void __launch_bounds__(kNumThreads, 5) gather_kernel(const __grid_constant__ Params p) {
   extern __shared__ std::int32_t shared[];
   const cuda::ExpertTiles tiles = cuda::place_expert_tiles(shared, p.num_experts);
   ptx::launch_next_kernel();
@@ -60,8 +61,9 @@ __global__ void __launch_bounds__(kNumThreads) gather_kernel(const __grid_consta
     const int tile = i / p.tiles.tile_tokens;
     const int token = i % p.tiles.tile_tokens;
     const int expert = cuda::find_tile(tiles, p.num_experts, 1, tile).expert;
-    const int in_expert = (tile - tiles.tile_start[expert]) * p.tiles.tile_tokens + token;
-    if (in_expert >= tiles.count[expert]) continue;
+    const int rows = cuda::rows_per_tile(tiles, expert);
+    const int in_expert = (tile - tiles.tile_start[expert]) * rows + token;
+    if (token >= rows || in_expert >= tiles.count[expert]) continue;
     const std::int64_t route = tiles.offset[expert] + in_expert;
     const std::int64_t row = p.args.route_row == nullptr ? route : p.args.route_row[route];
     gather_row(p, static_cast<const std::uint32_t*>(p.args.x) + row * (p.hidden_size / 2), tile,

@@ -20,8 +20,9 @@ HALFBYTE_HOST_DEVICE constexpr int token_position(int k) {
   return k % 16 / 4 * 16 + k % 4 / 2 * 8 + k / 16 * 2 + k % 2;
 }
 
-/// Tiles of `tile_tokens` tokens, expert by expert, the last one of an expert partly filled. A tile
-/// is [cols / 64][tile_tokens][64] bf16; the 16-byte chunks of its rows are swizzled.
+/// Tiles of up to `tile_tokens` tokens, expert by expert; an expert has as few as hold its rows,
+/// with equally many in each but the last, a multiple of 8. A tile is [cols / 64][tile_tokens][64]
+/// bf16; the 16-byte chunks of its rows are swizzled.
 struct TokenTiles {
   int tile_tokens = 0;
   std::int64_t cols = 0;  // a multiple of 64

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a finished tile of grouped_gemm_bf16_nvfp4 becomes: h as the next product's token tiles, or
+// rows. A warp holds 16 or 32 weight rows (kTiles x 16) x kWidth tokens.
+#ifndef HALFBYTE_KERNELS_CUDA_SM90_GROUPED_GEMM_BF16_NVFP4_STORE_CUH_
+#define HALFBYTE_KERNELS_CUDA_SM90_GROUPED_GEMM_BF16_NVFP4_STORE_CUH_
+
+#include <cuda_bf16.h>
+
+#include "kernels/cuda/common/activation.cuh"
+#include "kernels/cuda/common/nvfp4_decode.cuh"
+#include "kernels/cuda/ptx/memory.cuh"
+#include "kernels/cuda/ptx/mma.cuh"
+#include "kernels/cuda/sm90/grouped_gemm_bf16_nvfp4.h"
+
+namespace halfbyte::sm90::grouped_gemm {
+
+inline constexpr int kTileRowCells = 8;  // 256 rows
+/// The consumer warpgroups, and one to copy that hands its registers on.
+__host__ __device__ constexpr int num_threads(int tile_tokens) {
+  return 32 * gemm_num_consumer_warps(tile_tokens) + 128;
+}
+
+struct Params {
+  GroupedGemmArgs args;
+  std::int64_t bytes_per_expert;
+  int num_experts;
+  int row_tiles;
+  int row_cells;
+  int col_cells;
+  int output_cols;
+  cuda::GatedActivation activation;
+  bool gated;
+  bool rows_f32;
+};
+
+/// `image` is the token tile's number in expert order, which says where its tokens and its h lie.
+struct Tile {
+  int expert, row_cell, image, first_route, num_tokens, width;
+};
+
+/// Widths of the products of a tile size, descending.
+template <int... kWidths>
+struct WidthList {
+  /// The narrowest one that holds `rows`.
+  static __device__ __forceinline__ int cover(int rows) {
+    int width = 0;
+    ((width = rows <= kWidths ? kWidths : width), ...);
+    return width;
+  }
+};
+template <int kTileTokens>
+struct Widths;
+template <>
+struct Widths<64> : WidthList<64, 48, 32> {
+  using List = WidthList<64, 48, 32>;
+};
+template <>
+struct Widths<160> : WidthList<160, 144, 128, 112, 96, 80> {
+  using List = WidthList<160, 144, 128, 112, 96, 80>;
+};
+
+/// Tokens that the epilogue works on at a time: a part of the width. Unrolled over all of them its
+/// code would not be in the instruction cache when a CTA comes to a width.
+constexpr int group_tokens(int width, int tiles) {
+  if (tiles == 1) return 16;
+  for (const int tokens : {32, 24, 40, 56}) {
+    if (width % tokens == 0) return tokens;
+  }
+  return width;
+}
+
+template <int kTileTokens, int kWidth>
+struct Store {
+  static constexpr int kTiles = gemm_tiles_per_warpgroup(kTileTokens);
+  static constexpr int kTokens = group_tokens(kWidth, kTiles);
+  using Accumulators = float[kTiles][kWidth / 2];
+
+  /// What a warp stores: rows from 16 * row_tile on of tokens from `first` on, scaled.
+  struct Group {
+    const Tile& tile;
+    int row_tile, first;
+    std::uint32_t staging;
+    float alpha[2];
+
+    __device__ __forceinline__ bool holds(int token) const {
+      return first + token < tile.num_tokens;
+    }
+  };
+
+  /// Two tokens of one feature in, two features of token lane / 4 out.
+  static __device__ __forceinline__ std::uint32_t transposed_pair(float a, float b) {
+    return ptx::transpose_8x8(bf16_pair(a, b));
+  }
+
+  /// A lane's places in the next product's token tile, for a warp's groups of eight features from a
+  /// multiple of 16 on: of token lane / 4, two features of each group. Eight features on, the
+  /// swizzled chunk differs in one bit; 16 on, they are the next four bytes (token_position).
+  struct Features {
+    std::uint8_t* even;
+    int odd;
+    __device__ __forceinline__ std::uint8_t* at(int group, int block) const {
+      return even + (group % 2 == 0 ? 0 : odd) + group / 2 * 4 + block * 1024;
+    }
+  };
+  static __device__ __forceinline__ Features features(const Params& p, const Group& g, int first) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int position = token_position(first % 64 + lane % 4 * 2);
+    const std::int64_t row =
+        (std::int64_t{g.tile.image} * (p.output_cols / 64) + first / 64) * kTileTokens + g.first +
+        lane / 4;
+    const int chunk = (position / 8 ^ (lane / 4)) << 4;
+    return {static_cast<std::uint8_t*>(p.args.output) + row * 128 + chunk + position % 8 * 2,
+            (chunk & 64) != 0 ? -64 : 64};
+  }
+
+  static __device__ __forceinline__ void store_word(std::uint8_t* dst, std::uint32_t v) {
+    *reinterpret_cast<std::uint32_t*>(dst) = v;
+  }
+
+  template <bool kSwiglu>
+  static __device__ __forceinline__ float activate(const Params& p, float gate, float up) {
+    return kSwiglu ? cuda::swiglu(gate, up) : cuda::activate(p.activation, gate, up);
+  }
+
+  /// h of a gated expert: 8 features a tile.
+  template <bool kSwiglu>
+  static __device__ __forceinline__ void store_gated(const Params& p,
+                                                     const Group& g,
+                                                     const Accumulators& acc) {
+    const int token = static_cast<int>(threadIdx.x) % 32 / 4;
+    // A warp with one tile may start at an odd group of eight.
+    const Features dst = features(p, g, g.row_tile / 2 * 16);
+    const int first = kTiles == 1 ? g.row_tile % 2 : 0;
+#pragma unroll
+    for (int block = 0; block < kTokens / 8; ++block) {
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+        const float* v = acc[t] + 4 * block;
+        const std::uint32_t word =
+            transposed_pair(activate<kSwiglu>(p, v[0] * g.alpha[0], v[2] * g.alpha[1]),
+                            activate<kSwiglu>(p, v[1] * g.alpha[0], v[3] * g.alpha[1]));
+        if (g.holds(block * 8 + token)) store_word(dst.at(first + t, block), word);
+      }
+    }
+  }
+
+  /// The same without a gate: 16 features a tile.
+  static __device__ __forceinline__ void store_relu2(const Params& p,
+                                                     const Group& g,
+                                                     const Accumulators& acc) {
+    const int token = static_cast<int>(threadIdx.x) % 32 / 4;
+    if (g.row_tile * 16 >= p.output_cols) return;
+    const Features dst = features(p, g, g.row_tile * 16);
+#pragma unroll
+    for (int i = 0; i < 2 * kTiles; ++i) {
+#pragma unroll
+      for (int block = 0; block < kTokens / 8; ++block) {
+        const float* v = acc[i / 2] + 4 * block + i % 2 * 2;
+        const std::uint32_t word =
+            transposed_pair(cuda::relu2(v[0] * g.alpha[0]), cuda::relu2(v[1] * g.alpha[0]));
+        if (g.holds(block * 8 + token)) store_word(dst.at(i, block), word);
+      }
+    }
+  }
+
+  static __device__ __forceinline__ std::uint32_t bf16_pair(float a, float b) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
+    return *reinterpret_cast<const std::uint32_t*>(&pair);
+  }
+
+  /// Through shared memory, 8 tokens x 32 rows or 16 x 16 at a time, so that the stores are 64 or
+  /// 32 contiguous bytes of a token. Two buffers: what is loaded was stored before this round's
+  /// barrier, what is overwritten was loaded before it.
+  static __device__ __forceinline__ void store_bf16(const Params& p,
+                                                    const Group& g,
+                                                    const Accumulators& acc) {
+    constexpr int kChunks = 2 * kTiles;  // of 16 bytes, of a token
+    constexpr int kBlocks = 2 / kTiles;  // of 8 tokens, a round
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const auto chunk_of = [&](int token, int chunk) {
+      return g.staging + token * kChunks * 16 + ((chunk ^ (token * kChunks / 8 % kChunks)) << 4);
+    };
+    const std::uint32_t to = chunk_of(lane / (8 * kChunks) * 8 + lane % 8, lane / 8 % kChunks);
+    const int token = lane / kChunks;
+    const std::uint32_t from = chunk_of(token, lane % kChunks);
+    const int col = g.row_tile * 16 + lane % kChunks * 8;
+    const std::int64_t row = std::int64_t{g.tile.first_route + g.first + token} * p.output_cols;
+    __nv_bfloat16* dst = static_cast<__nv_bfloat16*>(p.args.output) + row + col;
+#pragma unroll
+    for (int round = 0; round < kTokens / (8 * kBlocks); ++round) {
+      std::uint32_t words[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* v = acc[i % kChunks / 2] + 4 * (round * kBlocks + i / kChunks) + i % 2 * 2;
+        words[i] = bf16_pair(v[0] * g.alpha[0], v[1] * g.alpha[0]);
+      }
+      ptx::store_transposed_8x8x4(to + round % 2 * 512, words);
+      __syncwarp();
+      const uint4 row_part = ptx::load_shared_16(from + round % 2 * 512);
+      const int block = round * kBlocks * 8;
+      if (g.holds(block + token) && col < p.output_cols)
+        *reinterpret_cast<uint4*>(dst + std::int64_t{block} * p.output_cols) = row_part;
+    }
+    __syncwarp();
+  }
+
+  static __device__ __forceinline__ void store_f32(const Params& p,
+                                                   const Group& g,
+                                                   const Accumulators& acc) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    auto* output = static_cast<float*>(p.args.output);
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int i = 0; i < kTokens / 2; ++i) {
+        const int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
+        const int col = (g.row_tile + t) * 16 + i % 4 / 2 * 8;
+        const std::int64_t row = g.tile.first_route + g.first + token;
+        if (g.holds(token) && col < p.output_cols)
+          output[row * p.output_cols + col + lane / 4] = acc[t][i] * g.alpha[0];
+      }
+    }
+  }
+
+  template <GemmOutput kOutput>
+  static __device__ __forceinline__ void store_group(const Params& p,
+                                                     const Group& g,
+                                                     const Accumulators& acc) {
+    if constexpr (kOutput == GemmOutput::kRows) {
+      if (p.rows_f32)
+        store_f32(p, g, acc);
+      else
+        store_bf16(p, g, acc);
+    } else {
+      if (!p.gated)
+        store_relu2(p, g, acc);
+      else if (p.activation.swiglu)
+        store_gated<true>(p, g, acc);
+      else
+        store_gated<false>(p, g, acc);
+    }
+  }
+
+  /// The group that was second becomes the first.
+  static __device__ __forceinline__ void shift(Accumulators& acc) {
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int i = 0; i < (kWidth - kTokens) / 2; ++i)
+        acc[t][i] = acc[t][i + kTokens / 2];
+    }
+  }
+
+  template <GemmOutput kOutput>
+  static __device__ __forceinline__ void run(
+      const Params& p, const Tile& tile, int row_tile, std::uint32_t staging, Accumulators& acc) {
+    const bool two = kOutput == GemmOutput::kActivated && p.gated;
+    Group group = {tile,
+                   row_tile,
+                   0,
+                   staging,
+                   {p.args.alpha[0][tile.expert] * cuda::kDecodedScale,
+                    two ? p.args.alpha[1][tile.expert] * cuda::kDecodedScale : 0.0F}};
+#pragma unroll 1
+    for (; group.first < tile.num_tokens; group.first += kTokens) {
+      store_group<kOutput>(p, group, acc);
+      shift(acc);
+    }
+  }
+};
+
+}  // namespace halfbyte::sm90::grouped_gemm
+
+#endif  // HALFBYTE_KERNELS_CUDA_SM90_GROUPED_GEMM_BF16_NVFP4_STORE_CUH_
