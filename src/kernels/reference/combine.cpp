@@ -29,12 +29,12 @@ float* join_tree(Nodes nodes, std::size_t num_nodes, std::int64_t hidden_size) {
   return nodes[0];
 }
 
-void accumulate(float weight, const float* row, std::int64_t size, bool first, float* acc) {
-  for (std::int64_t i = 0; i < size; ++i)
+}  // namespace
+
+void add_weighted(float weight, const float* row, std::int64_t count, bool first, float* acc) {
+  for (std::int64_t i = 0; i < count; ++i)
     acc[i] = first ? weight * row[i] : std::fma(weight, row[i], acc[i]);
 }
-
-}  // namespace
 
 std::int64_t expert_owner(std::int64_t expert_idx,
                           std::int64_t num_experts,
@@ -56,7 +56,8 @@ bool combine_token(std::span<const std::int32_t> topk_idx,
                    std::int64_t num_experts,
                    std::int64_t hidden_size,
                    float* scratch,
-                   float* y) {
+                   float* y,
+                   AddWeighted add) {
   Nodes leaves = {};
   for (std::size_t slot = 0; slot < rows.size(); ++slot) {
     if (rows[slot] == nullptr) continue;
@@ -64,7 +65,7 @@ bool combine_token(std::span<const std::int32_t> topk_idx,
     float*& leaf = leaves[static_cast<std::size_t>(group)];
     const bool first = leaf == nullptr;
     leaf = scratch + group * hidden_size;
-    accumulate(topk_weights[slot], rows[slot], hidden_size, first, leaf);
+    add(topk_weights[slot], rows[slot], hidden_size, first, leaf);
   }
   const float* root = join_tree(leaves, leaves.size(), hidden_size);
   if (root == nullptr) return false;
