@@ -38,6 +38,14 @@ class DeviceArray {
     EXPECT_TRUE(stream.synchronize().ok());
   }
 
+  /// Replaces the first values, and waits.
+  void upload(const std::vector<T>& values) const {
+    ASSERT_LE(values.size(), count_);
+    if (values.empty()) return;
+    EXPECT_TRUE(buffer_.upload(std::as_bytes(std::span(values)), 0, *stream_).ok());
+    EXPECT_TRUE(stream_->synchronize().ok());
+  }
+
   T* data() const { return buffer_.template as<T>(); }
   std::size_t size() const { return count_; }
 
