@@ -63,10 +63,8 @@ class Load {
     for (std::int64_t i = 0; i < std::min(num_requests, concurrency); ++i)
       submit();
     while (!under_way_.empty()) {
-      const std::vector<TokenEvent> events = engine_.poll(kPollMs);
-      const double now = seconds();
-      for (const TokenEvent& event : events)
-        take(event, now);
+      for (const TokenEvent& event : engine_.poll(kPollMs))
+        take(event);
       while (num_submitted_ < num_requests &&
              under_way_.size() < static_cast<std::size_t>(concurrency))
         submit();
@@ -85,15 +83,15 @@ class Load {
       request.prompt_ids.push_back(static_cast<std::int32_t>(random() % vocab));
     request.sampling.max_new_tokens = new_tokens_;
     request.sampling.ignore_eos = true;
-    const double now = seconds();
+    const double now = seconds_at(Clock::now());
     under_way_[value_or_exit(engine_.submit(std::move(request)))].submitted = now;
   }
 
-  void take(const TokenEvent& event, double now) {
+  void take(const TokenEvent& event) {
     if (event.finish_reason == FinishReason::kError)
       exit_on_error({StatusCode::kInternal, event.error});
     Timeline& timeline = under_way_[event.request_id];
-    if (event.token_id >= 0) timeline.tokens.push_back(now);
+    if (event.token_id >= 0) timeline.tokens.push_back(seconds_at(event.time));
     if (event.finish_reason == FinishReason::kNone) return;
     done_.push_back(std::move(timeline));
     under_way_.erase(event.request_id);
