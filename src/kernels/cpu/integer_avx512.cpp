@@ -10,7 +10,7 @@
 namespace halfbyte::cpu {
 namespace {
 
-constexpr std::int64_t kPrefetchBytes = 4 * kSuperblockBytes;  // ahead of the reader
+constexpr std::int64_t kPrefetchBytes = 8 * kSuperblockBytes;  // ahead of the reader
 constexpr int kRowsPerTile = 8;  // rows of x whose sums stay in registers
 
 // 2 * e2m1 + 12 by code.

@@ -13,8 +13,8 @@
 namespace halfbyte::cpu {
 namespace {
 
-// Ahead of the reader, in bytes: four superblocks. Past a panel's end the next one begins.
-constexpr std::int64_t kPrefetchBytes = 4 * kSuperblockBytes;
+// Ahead of the reader, in bytes: eight superblocks. Past a panel's end the next one begins.
+constexpr std::int64_t kPrefetchBytes = 8 * kSuperblockBytes;
 constexpr int kRowsPerTile = 4;  // rows of x whose sums stay in registers
 
 inline const std::uint8_t* line_of(const std::uint8_t* superblock, int block, int quad) {

@@ -100,6 +100,21 @@ inline const std::uint8_t* line_at(const std::uint8_t* data, std::int64_t line_i
   return data + line_idx * 256;
 }
 
+// A line that is read so much later; past a panel's end the next one begins. Only the pass that
+// reads the panel first asks for it.
+template <WeightFormat kFormat>
+inline void prefetch_line(const std::uint8_t* line, int first_half) {
+  constexpr int kPrefetchBytes = 4096;
+  constexpr int kLineBytes = kFormat == WeightFormat::kNvfp4 ? 72
+                             : kFormat == WeightFormat::kFp8 ? 128
+                             : kFormat == WeightFormat::kF32 ? 512
+                                                             : 256;
+  if (first_half != 0) return;
+#pragma GCC unroll 8
+  for (int offset = 0; offset < kLineBytes; offset += 64)
+    _mm_prefetch(reinterpret_cast<const char*>(line) + kPrefetchBytes + offset, _MM_HINT_T0);
+}
+
 // The scales of 8 rows. kNvfp4: UE5M3 bytes of the line's block; kFp8: those of the scale group.
 template <WeightFormat kFormat>
 inline __m256 load_scale(const std::uint8_t* data,
@@ -167,6 +182,7 @@ inline void add_line(const Stream& stream,
                      Sums<kNumX, kNumHalves>& total) {
   constexpr bool kScaled = kFormat == WeightFormat::kNvfp4 || kFormat == WeightFormat::kFp8;
   const std::uint8_t* line = line_at<kFormat>(stream.data, line_idx);
+  prefetch_line<kFormat>(line, stream.first_half);
   Sums<kNumX, kNumHalves> sum;
 #pragma GCC unroll 2
   for (int h = 0; h < kNumHalves; ++h) {

@@ -5,9 +5,13 @@
 #include <cstdint>
 #include <set>
 #include <utility>
+#include <vector>
 
+#include "formats/e2m1.h"
 #include "formats/e4m3.h"
+#include "kernels/cpu/pack.h"
 #include "kernels/cpu/panel_layout.h"
+#include "unit/kernels/cpu/matrices.h"
 
 namespace halfbyte::cpu {
 namespace {
@@ -63,6 +67,32 @@ TEST(PanelLayout, OneCodeAndOneScaleByHand) {
   EXPECT_EQ(locate_panel_code(shape, 17, 77),
             (CodePosition{.byte = 1152 + 576 + 64 + 64 + 4 + 1, .high_nibble = true}));
   EXPECT_EQ(locate_panel_scale(shape, 17, 6), 1152 + 576 + 2 * 16 + 1);
+}
+
+// The index function is the oracle of the packer, padding included.
+TEST(PanelLayout, PackingPutsEveryCodeAndScaleWhereTheLayoutSays) {
+  for (const auto& [rows, cols] : {std::pair{17, 144}, {32, 64}, {5, 16}}) {
+    const testing::OwnedMatrix matrix = testing::random_matrix({.rows = rows, .cols = cols}, 1);
+    const Result<PanelShape> shape = panel_shape(matrix.view);
+    ASSERT_TRUE(shape.ok());
+    const std::int64_t bytes = shape->num_panels() * shape->panel_bytes();
+    std::vector<std::uint8_t> packed(static_cast<std::size_t>(bytes), 0xFF);
+    ASSERT_TRUE(pack_panels(matrix.view, *shape, packed.data(), shape->panel_bytes()).ok());
+    std::vector<std::uint8_t> want(packed.size());
+    for (std::int64_t row = 0; row < rows; ++row) {
+      for (std::int64_t col = 0; col < cols; ++col) {
+        const CodePosition at = locate_panel_code(*shape, row, col);
+        const unsigned code = e2m1_code_at(matrix.codes.data() + row * cols / 2, col);
+        want[static_cast<std::size_t>(at.byte)] |=
+            static_cast<std::uint8_t>(code << (at.high_nibble ? 4U : 0U));
+      }
+      for (std::int64_t block = 0; block < cols / 16; ++block) {
+        want[static_cast<std::size_t>(locate_panel_scale(*shape, row, block))] =
+            e4m3_to_ue5m3(matrix.block_scale[static_cast<std::size_t>(row * cols / 16 + block)]);
+      }
+    }
+    EXPECT_EQ(packed, want) << rows << " x " << cols;
+  }
 }
 
 // Every finite, positive E4M3 survives the re-encoding: bits << 20 is an fp32 2^105 times smaller.
