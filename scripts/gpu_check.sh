@@ -25,7 +25,11 @@ for step in "$@"; do
       ninja -C "$build" >"$out/build.log" 2>&1 || { grep -E -A5 "error|FAILED" "$out/build.log" | head -60; exit 1; }
       ! grep -E "C7508|C7512|C7513|[1-9][0-9]* bytes spill" "$out/build.log"
       ;;
-    test) "$build/tests/gpu_kernels" --gtest_brief=1 && "$build/tests/gpu_configs" --gtest_brief=1 ;;
+    test)
+      for program in gpu_kernels gpu_configs gpu_layer; do
+        "$build/tests/$program" --gtest_brief=1
+      done
+      ;;
     memcheck)
       compute-sanitizer --tool memcheck --error-exitcode 9 "$build/tests/gpu_kernels" --gtest_brief=1 \
         --gtest_filter="${SANITIZER_FILTER:-*Bound*Tail*:GroupRows*:Combine*:Nvfp4*:*WithoutAnyRow*}"
