@@ -73,7 +73,9 @@ class Load {
   }
 
  private:
-  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  double seconds_at(Clock::time_point time) const {
+    return std::chrono::duration<double>(time - start_).count();
+  }
 
   void submit() {
     Request request;
