@@ -18,8 +18,8 @@ namespace halfbyte::sm90::combine_rows {
 inline constexpr int kMaxSlots = 64;
 inline constexpr int kNumGroups = 16;
 inline constexpr int kNumLevels = 4;
-inline constexpr int kColumns = 8;  // a lane
 inline constexpr int kNumWarps = 4;
+inline constexpr int kColumns = 8;  // a lane
 
 struct Params {
   CombineRowsArgs args;
@@ -70,12 +70,13 @@ __device__ __forceinline__ int rank_of(const SharedStorage& s, int top_k, int sl
 __device__ __forceinline__ int build_program(const Params& p,
                                              std::int64_t token,
                                              SharedStorage& s) {
+  constexpr int kParts = kMaxSlots / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  int route[kMaxSlots / 32];
-  float weight[kMaxSlots / 32];
+  int route[kParts];
+  float weight[kParts];
   int num_steps = 0;
 #pragma unroll
-  for (int i = 0; i < kMaxSlots / 32; ++i) {
+  for (int i = 0; i < kParts; ++i) {
     const int slot = 32 * i + lane;
     const std::int64_t index = token * p.top_k + slot;
     route[i] = slot < p.top_k ? p.args.slot_route[index] : -1;
@@ -86,7 +87,7 @@ __device__ __forceinline__ int build_program(const Params& p,
   }
   __syncwarp();
 #pragma unroll
-  for (int i = 0; i < kMaxSlots / 32; ++i) {
+  for (int i = 0; i < kParts; ++i) {
     if (route[i] < 0) continue;
     const int rank = rank_of(s, p.top_k, 32 * i + lane);
     s.step[rank].route = route[i];
@@ -236,54 +237,82 @@ __device__ __forceinline__ Columns weigh(float weight, const Columns& row) {
   return c;
 }
 
-/// What Tree makes of one or two steps.
-template <bool kRowsF32, int kSteps>
-__device__ __forceinline__ Columns sum_few(const Step (&step)[kSteps],
-                                           const Rows<kRowsF32> (&row)[kSteps]) {
-  Columns sum = weigh(step[0].weight, widen(row[0]));
-  if constexpr (kSteps == 2) {
-    const Columns second = widen(row[1]);
-    if (step[1].first) {
-      add(sum, weigh(step[1].weight, second));
-    } else {
-#pragma unroll
-      for (int i = 0; i < kColumns; ++i)
-        sum.v[i] = __fmaf_rn(step[1].weight, second.v[i], sum.v[i]);
-    }
+/// Eight columns of a token, the shared row included.
+template <bool kRowsF32>
+__device__ __forceinline__ void combine_columns(const Params& p,
+                                                const SharedStorage& s,
+                                                int num_steps,
+                                                bool valid,
+                                                std::int64_t token,
+                                                std::int64_t col) {
+  const std::int64_t offset = token * p.hidden_size + col;
+  Columns sum = sum_steps<kRowsF32>(p, s, num_steps, col);
+  if (p.args.shared_rows != nullptr && valid) {
+    const Columns shared = load_shared_row(p, offset);
+    if (num_steps > 0)
+      add(sum, shared);
+    else
+      sum = shared;
   }
-  return sum;
+  store(p, offset, sum);
 }
 
-/// Tokens with one or two rows here, most of them when experts are spread over ranks: several
-/// columns' loads in flight make up for the missing rows.
+/// The sum of at most kSteps steps whose rows are there; of one or two without a Tree.
+template <bool kRowsF32, int kSteps>
+__device__ __forceinline__ Columns sum_few(const Step* step,
+                                           int num_steps,
+                                           const Rows<kRowsF32> (&row)[kSteps]) {
+  if constexpr (kSteps <= 2) {
+    Columns sum = weigh(step[0].weight, widen(row[0]));
+    if constexpr (kSteps == 2) {
+      const Columns second = widen(row[1]);
+      if (step[1].first) {
+        add(sum, weigh(step[1].weight, second));
+      } else {
+#pragma unroll
+        for (int i = 0; i < kColumns; ++i)
+          sum.v[i] = __fmaf_rn(step[1].weight, second.v[i], sum.v[i]);
+      }
+    }
+    return sum;
+  } else {
+    Tree tree;
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      if (i < num_steps) tree.take(step[i], widen(row[i]));
+    }
+    return tree.acc;
+  }
+}
+
+/// Tokens with few rows here, most of them when experts are spread over ranks: several columns'
+/// loads in flight make up for the missing rows.
 template <bool kRowsF32, int kSteps>
 __device__ __forceinline__ void combine_few(const Params& p,
                                             const SharedStorage& s,
+                                            int num_steps,
                                             std::int64_t token,
                                             std::int64_t begin,
                                             std::int64_t end) {
   constexpr int kUnroll = Rows<kRowsF32>::kPrefetch / kSteps;
   constexpr int kStride = 32 * kColumns;
-  Step step[kSteps];
-  std::int64_t from[kSteps];
-#pragma unroll
-  for (int i = 0; i < kSteps; ++i) {
-    step[i] = s.step[i];
-    from[i] = step[i].route * p.hidden_size;
-  }
+#pragma unroll 1
   for (std::int64_t col = begin; col < end; col += kUnroll * kStride) {
     Rows<kRowsF32> row[kUnroll][kSteps];
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
+    for (int i = 0; i < kSteps; ++i) {
+      const std::int64_t from = i < num_steps ? s.step[i].route * p.hidden_size + col : 0;
 #pragma unroll
-      for (int i = 0; i < kSteps; ++i) {
-        if (col + u * kStride < end) row[u][i] = load_row<kRowsF32>(p, from[i] + col + u * kStride);
+      for (int u = 0; u < kUnroll; ++u) {
+        if (i < num_steps && col + u * kStride < end)
+          row[u][i] = load_row<kRowsF32>(p, from + u * kStride);
       }
     }
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       if (col + u * kStride >= end) break;
-      store(p, token * p.hidden_size + col + u * kStride, sum_few<kRowsF32, kSteps>(step, row[u]));
+      store(p, token * p.hidden_size + col + u * kStride,
+            sum_few<kRowsF32, kSteps>(s.step, num_steps, row[u]));
     }
   }
 }
@@ -296,18 +325,8 @@ __device__ __forceinline__ void combine_many(const Params& p,
                                              std::int64_t token,
                                              std::int64_t begin,
                                              std::int64_t end) {
-  for (std::int64_t col = begin; col < end; col += 32 * kColumns) {
-    const std::int64_t offset = token * p.hidden_size + col;
-    Columns sum = sum_steps<kRowsF32>(p, s, num_steps, col);
-    if (p.args.shared_rows != nullptr && valid) {
-      const Columns shared = load_shared_row(p, offset);
-      if (num_steps > 0)
-        add(sum, shared);
-      else
-        sum = shared;
-    }
-    store(p, offset, sum);
-  }
+  for (std::int64_t col = begin; col < end; col += 32 * kColumns)
+    combine_columns<kRowsF32>(p, s, num_steps, valid, token, col);
 }
 
 /// A warp takes a part of a token.
@@ -327,10 +346,13 @@ __global__ void __launch_bounds__(32 * kNumWarps, 4)
   const std::int64_t first = index % p.parts * p.columns_per_warp;
   const std::int64_t end = min(first + p.columns_per_warp, p.hidden_size);
   const std::int64_t begin = first + static_cast<int>(threadIdx.x) % 32 * kColumns;
-  if (num_steps == 1 && p.args.shared_rows == nullptr)
-    combine_few<kRowsF32, 1>(p, s, token, begin, end);
-  else if (num_steps == 2 && p.args.shared_rows == nullptr)
-    combine_few<kRowsF32, 2>(p, s, token, begin, end);
+  const bool few = num_steps > 0 && p.args.shared_rows == nullptr;
+  if (few && num_steps == 1)
+    combine_few<kRowsF32, 1>(p, s, 1, token, begin, end);
+  else if (few && num_steps == 2)
+    combine_few<kRowsF32, 2>(p, s, 2, token, begin, end);
+  else if (few && num_steps <= 4)
+    combine_few<kRowsF32, 4>(p, s, num_steps, token, begin, end);
   else
     combine_many<kRowsF32>(p, s, num_steps, valid, token, begin, end);
 }

@@ -33,11 +33,12 @@ Status can_run(const CombineRowsShape& shape) {
   return {};
 }
 
-// Parts as narrow as it takes to fill every multiprocessor several times over, and no narrower:
-// each one works out the order of its token's sum again.
+// Parts as narrow as it takes to fill every multiprocessor a few times over: a token with many rows
+// must not keep its warp long after the others. No narrower: each works out the order of its
+// token's sum again.
 CombineRowsConfig select_config(const CombineRowsShape& shape) {
-  constexpr std::int64_t kEnoughWarps = 8192;
-  std::int64_t columns = 256;
+  constexpr std::int64_t kEnoughWarps = 24576;
+  std::int64_t columns = shape.num_tokens <= 64 ? 256 : 512;
   while (columns < shape.hidden_size &&
          shape.num_tokens * ceil_div(shape.hidden_size, columns) > kEnoughWarps)
     columns *= 2;

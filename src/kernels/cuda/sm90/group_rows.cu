@@ -18,7 +18,6 @@ Status launch(const GroupRowsShape& shape,
   params.top_k = shape.top_k;
   params.num_local_experts = shape.num_local_experts;
   params.num_slots = static_cast<int>(shape.num_slots());
-  params.slots_per_warp = config.slots_per_block / group_rows::kNumWarps;
   params.num_blocks = config.num_blocks;
   const cuda::Grid grid = {dim3(static_cast<unsigned>(config.num_blocks)), group_rows::kNumThreads,
                            static_cast<std::size_t>(config.shared_bytes)};

@@ -12,6 +12,7 @@ namespace halfbyte::sm90::group_rows {
 
 inline constexpr int kNumWarps = 16;
 inline constexpr int kNumThreads = 32 * kNumWarps;
+inline constexpr int kSlotsPerLane = kGroupRowsSlotsPerBlock / kNumThreads;
 
 struct Params {
   GroupRowsArgs args;
@@ -22,7 +23,6 @@ struct Params {
   int top_k;
   int num_local_experts;
   int num_slots;
-  int slots_per_warp;
   int num_blocks;
 };
 
@@ -52,31 +52,47 @@ __device__ __forceinline__ std::int64_t num_valid_tokens(const Params& p) {
 /// First slot of this warp.
 __device__ __forceinline__ int first_slot(const Params& p) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  return (static_cast<int>(blockIdx.x) * kNumWarps + warp) * p.slots_per_warp;
+  return (static_cast<int>(blockIdx.x) * kNumWarps + warp) * 32 * kSlotsPerLane;
 }
 
-__device__ void count_slots(const Params& p, const SharedStorage& s, std::int64_t num_valid) {
+/// Local experts of a lane's slots: of its warp's slots 32 * i + lane.
+struct LaneSlots {
+  int expert[kSlotsPerLane];
+};
+__device__ __forceinline__ LaneSlots load_slots(const Params& p) {
+  const std::int64_t num_valid = num_valid_tokens(p);
+  const int begin = first_slot(p) + static_cast<int>(threadIdx.x) % 32;
+  LaneSlots slots;
+#pragma unroll
+  for (int i = 0; i < kSlotsPerLane; ++i)
+    slots.expert[i] = local_expert(p, begin + 32 * i, num_valid);
+  return slots;
+}
+
+__device__ void count_slots(const Params& p, const SharedStorage& s, const LaneSlots& slots) {
   const int thread = static_cast<int>(threadIdx.x);
   for (int i = thread; i < kNumWarps * p.num_local_experts; i += kNumThreads)
     s.warp_count[i] = 0;
   __syncthreads();
   std::int32_t* count = s.warp_count + thread / 32 * p.num_local_experts;
-  const int begin = first_slot(p);
-  for (int slot = begin + thread % 32; slot < begin + p.slots_per_warp; slot += 32) {
-    const int expert = local_expert(p, slot, num_valid);
-    if (expert >= 0) atomicAdd(count + expert, 1);
+#pragma unroll
+  for (int i = 0; i < kSlotsPerLane; ++i) {
+    if (slots.expert[i] >= 0) atomicAdd(count + slots.expert[i], 1);
   }
   __syncthreads();
 }
 
 /// Turns one expert's counts of the warps into offsets within the block; returns their sum.
 __device__ __forceinline__ int scan_warps(const Params& p, const SharedStorage& s, int expert) {
+  int count[kNumWarps];
+#pragma unroll
+  for (int w = 0; w < kNumWarps; ++w)
+    count[w] = s.warp_count[w * p.num_local_experts + expert];
   int sum = 0;
+#pragma unroll
   for (int w = 0; w < kNumWarps; ++w) {
-    std::int32_t& count = s.warp_count[w * p.num_local_experts + expert];
-    const int n = count;
-    count = sum;
-    sum += n;
+    s.warp_count[w * p.num_local_experts + expert] = sum;
+    sum += count[w];
   }
   return sum;
 }
@@ -112,6 +128,7 @@ __device__ int place_experts(const Params& p, const SharedStorage& s, int in_blo
   int count = in_block;
   if (p.block_counts != nullptr && active) {
     count = 0;
+#pragma unroll 8
     for (int b = 0; b < p.num_blocks; ++b) {
       const int n = p.block_counts[b * p.num_local_experts + expert];
       before += b < static_cast<int>(blockIdx.x) ? n : 0;
@@ -132,14 +149,15 @@ __device__ int place_experts(const Params& p, const SharedStorage& s, int in_blo
 
 __device__ void place_slots(const Params& p,
                             const SharedStorage& s,
-                            std::int64_t num_valid,
+                            const LaneSlots& slots,
                             int num_routes) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   std::int32_t* offset = s.warp_count + static_cast<int>(threadIdx.x) / 32 * p.num_local_experts;
-  const int begin = first_slot(p);
-  for (int slot = begin + lane; slot - lane < min(begin + p.slots_per_warp, p.num_slots);
-       slot += 32) {
-    const int expert = local_expert(p, slot, num_valid);
+#pragma unroll
+  for (int i = 0; i < kSlotsPerLane; ++i) {
+    const int slot = first_slot(p) + 32 * i + lane;
+    if (slot - lane >= p.num_slots) break;
+    const int expert = slots.expert[i];
     const unsigned same = __match_any_sync(~0U, expert);
     const int rank = __popc(same & ((1U << lane) - 1));
     int route = -1;
@@ -160,7 +178,7 @@ __global__ void __launch_bounds__(kNumThreads) count_kernel(const Params p) {
   ptx::launch_next_kernel();
   ptx::wait_for_previous_kernel();
   const SharedStorage s = shared_storage(p);
-  count_slots(p, s, num_valid_tokens(p));
+  count_slots(p, s, load_slots(p));
   const int expert = static_cast<int>(threadIdx.x);
   if (expert < p.num_local_experts) {
     p.block_counts[static_cast<int>(blockIdx.x) * p.num_local_experts + expert] =
@@ -172,12 +190,12 @@ __global__ void __launch_bounds__(kNumThreads) place_kernel(const Params p) {
   ptx::launch_next_kernel();
   ptx::wait_for_previous_kernel();
   const SharedStorage s = shared_storage(p);
-  const std::int64_t num_valid = num_valid_tokens(p);
-  count_slots(p, s, num_valid);
+  const LaneSlots slots = load_slots(p);
+  count_slots(p, s, slots);
   const int expert = static_cast<int>(threadIdx.x);
   const int in_block = expert < p.num_local_experts ? scan_warps(p, s, expert) : 0;
   const int num_routes = place_experts(p, s, in_block);
-  place_slots(p, s, num_valid, num_routes);
+  place_slots(p, s, slots, num_routes);
 }
 
 }  // namespace halfbyte::sm90::group_rows

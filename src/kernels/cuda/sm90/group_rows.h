@@ -25,6 +25,8 @@ struct GroupRowsShape {
   std::int64_t num_slots() const { return num_tokens * top_k; }
 };
 
+inline constexpr int kGroupRowsSlotsPerBlock = 2048;
+
 struct GroupRowsConfig {
   int num_blocks = 0;
   int slots_per_block = 0;

@@ -11,7 +11,6 @@ namespace {
 
 constexpr int kMaxLocalExperts = 512;  // one thread an expert
 constexpr int kNumWarps = 16;
-constexpr int kSlotsPerBlock = 2048;
 
 }  // namespace
 
@@ -37,8 +36,8 @@ Status can_run(const GroupRowsShape& shape) {
 
 GroupRowsConfig select_config(const GroupRowsShape& shape) {
   GroupRowsConfig config;
-  config.slots_per_block = kSlotsPerBlock;
-  config.num_blocks = static_cast<int>(ceil_div(shape.num_slots(), kSlotsPerBlock));
+  config.slots_per_block = kGroupRowsSlotsPerBlock;
+  config.num_blocks = static_cast<int>(ceil_div(shape.num_slots(), kGroupRowsSlotsPerBlock));
   config.shared_bytes = (kNumWarps + 1) * shape.num_local_experts * 4;
   if (config.num_blocks > 1) {
     config.workspace_bytes = static_cast<std::size_t>(config.num_blocks) *

@@ -118,7 +118,7 @@ struct Kernel {
   }
 
   /// Copies a part of each stage of a tile: part 0 or 1 is a warpgroup's (or two's) 128 rows of
-  /// weights, part 2 the tokens, of which only whole groups of eight that hold any.
+  /// weights, part 2 the tokens and the zeros that make them as many as the product is wide.
   static __device__ __forceinline__ void copy_tile(
       const Params& p, const SharedStorage& s, const Tile& tile, int part, Ring& ring) {
     const bool tokens = part == 2;
@@ -131,7 +131,7 @@ struct Kernel {
     const int stride = tokens ? kTokenBytes : kWeightBytes;
     const int advance = tokens ? kTokenBytes : kSlabBytes;
     const bool absent = !tokens && tile.row_cell + part * kSlabCells >= p.row_cells;
-    const auto bytes = static_cast<std::uint32_t>(tokens   ? (tile.num_tokens + 7) / 8 * 1024
+    const auto bytes = static_cast<std::uint32_t>(tokens   ? tile.width * 128
                                                   : absent ? 0
                                                            : kSlabBytes);
 #pragma unroll 1
@@ -306,8 +306,9 @@ struct Kernel {
     ptx::wait_for_previous_kernel();
     cuda::build_expert_tiles<kNumThreads>(s.tiles, p.num_experts, p.args.expert_offset,
                                           p.args.expert_count, kTileTokens);
-    cuda::build_tile_order<kNumThreads>(s.order, s.tiles, p.num_experts,
-                                        [](int rows) { return Widths<kTileTokens>::cover(rows); });
+    cuda::build_tile_order<kNumThreads>(s.order, s.tiles, p.num_experts, [](int rows) {
+      return rows == 0 ? 0 : TokenTiles{kTileTokens, 0}.width(rows);
+    });
     const int warp = static_cast<int>(threadIdx.x) / 32;
     if (warp >= kNumConsumerWarps) {
       ptx::fewer_registers<24>();

@@ -39,24 +39,17 @@ struct Tile {
   int expert, row_cell, image, first_route, num_tokens, width;
 };
 
-/// Widths of the products of a tile size, descending.
+/// Widths of the products of a tile size (TokenTiles::width), descending.
 template <int... kWidths>
-struct WidthList {
-  /// The narrowest one that holds `rows`.
-  static __device__ __forceinline__ int cover(int rows) {
-    int width = 0;
-    ((width = rows <= kWidths ? kWidths : width), ...);
-    return width;
-  }
-};
+struct WidthList {};
 template <int kTileTokens>
 struct Widths;
 template <>
-struct Widths<64> : WidthList<64, 48, 32> {
+struct Widths<64> {
   using List = WidthList<64, 48, 32>;
 };
 template <>
-struct Widths<160> : WidthList<160, 144, 128, 112, 96, 80> {
+struct Widths<160> {
   using List = WidthList<160, 144, 128, 112, 96, 80>;
 };
 
@@ -140,7 +133,7 @@ struct Store {
         const std::uint32_t word =
             transposed_pair(activate<kSwiglu>(p, v[0] * g.alpha[0], v[2] * g.alpha[1]),
                             activate<kSwiglu>(p, v[1] * g.alpha[0], v[3] * g.alpha[1]));
-        if (g.holds(block * 8 + token)) store_word(dst.at(first + t, block), word);
+        store_word(dst.at(first + t, block), g.holds(block * 8 + token) ? word : 0);
       }
     }
   }
@@ -159,7 +152,7 @@ struct Store {
         const float* v = acc[i / 2] + 4 * block + i % 2 * 2;
         const std::uint32_t word =
             transposed_pair(cuda::relu2(v[0] * g.alpha[0]), cuda::relu2(v[1] * g.alpha[0]));
-        if (g.holds(block * 8 + token)) store_word(dst.at(i, block), word);
+        store_word(dst.at(i, block), g.holds(block * 8 + token) ? word : 0);
       }
     }
   }
@@ -262,8 +255,10 @@ struct Store {
                    staging,
                    {p.args.alpha[0][tile.expert] * cuda::kDecodedScale,
                     two ? p.args.alpha[1][tile.expert] * cuda::kDecodedScale : 0.0F}};
+    // The next product wants zeros past the last token.
+    const int end = kOutput == GemmOutput::kActivated ? kWidth : tile.num_tokens;
 #pragma unroll 1
-    for (; group.first < tile.num_tokens; group.first += kTokens) {
+    for (; group.first < end; group.first += kTokens) {
       store_group<kOutput>(p, group, acc);
       shift(acc);
     }

@@ -234,7 +234,7 @@ struct Kernel {
   /// Columns [col, col + stage_cols) of the tile's tokens. Lanes past the last column write zeros.
   static __device__ __forceinline__ void gather_stage(
       const __nv_bfloat16* row, int num_tokens, int col, int num_cols, std::uint32_t dst) {
-    static_assert(kChunks % 32 == 0);
+    static_assert(kChunks % 32 == 0 && kTokenBlocks <= 2);
     const int lane = static_cast<int>(threadIdx.x) % 32;
     for (int token = 0; token < num_tokens; ++token) {
       const auto address = __shfl_sync(~0U, reinterpret_cast<unsigned long long>(row), token);
@@ -285,6 +285,24 @@ struct Kernel {
       p.args.counters[i] = 0;
   }
 
+  /// The products of one block's step do not wait for each other's, so the blocks take turns.
+  template <int kBlocks>
+  static __device__ __forceinline__ void multiply_blocks(const std::uint32_t (&a)[2][16],
+                                                         const uint4 (&b)[2 * kTokenBlocks],
+                                                         Accumulators& acc) {
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block) {
+        const uint4 part = b[2 * block + step / 2];
+        const std::uint32_t low = step % 2 == 0 ? part.x : part.z;
+        const std::uint32_t high = step % 2 == 0 ? part.y : part.w;
+        ptx::mma_16x8x16(acc[0][block], a[0] + 4 * step, low, high);
+        ptx::mma_16x8x16(acc[1][block], a[1] + 4 * step, low, high);
+      }
+    }
+  }
+
   /// One cell (32 rows x 64 columns) times the tile's tokens.
   static __device__ __forceinline__ void multiply_cell(std::uint32_t codes,
                                                        std::uint32_t scales,
@@ -295,25 +313,17 @@ struct Kernel {
     std::uint32_t a[2][16];
     const uint4 words[2] = {ptx::load_shared_16(codes), ptx::load_shared_16(codes + 512)};
     const std::uint32_t scale = ptx::load_shared_4(scales);
-    uint4 low = ptx::load_shared_16(tokens[0] + offset);
-    uint4 high = ptx::load_shared_16(tokens[0] + offset + 16);
+    uint4 b[2 * kTokenBlocks];
+    b[0] = ptx::load_shared_16(tokens[0] + offset);
+    b[1] = ptx::load_shared_16(tokens[0] + offset + 16);
     cuda::decode_tile(words[0], cuda::scale_pair(scale, 0), cuda::scale_pair(scale, 1), a[0]);
     cuda::decode_tile(words[1], cuda::scale_pair(scale, 2), cuda::scale_pair(scale, 3), a[1]);
-#pragma unroll
-    for (int block = 0; block < kTokenBlocks; ++block) {
-      if (block > 0) {
-        if (block * 8 >= num_tokens) break;
-        low = ptx::load_shared_16(tokens[block] + offset);
-        high = ptx::load_shared_16(tokens[block] + offset + 16);
-      }
-      ptx::mma_16x8x16(acc[0][block], a[0], low.x, low.y);
-      ptx::mma_16x8x16(acc[1][block], a[1], low.x, low.y);
-      ptx::mma_16x8x16(acc[0][block], a[0] + 4, low.z, low.w);
-      ptx::mma_16x8x16(acc[1][block], a[1] + 4, low.z, low.w);
-      ptx::mma_16x8x16(acc[0][block], a[0] + 8, high.x, high.y);
-      ptx::mma_16x8x16(acc[1][block], a[1] + 8, high.x, high.y);
-      ptx::mma_16x8x16(acc[0][block], a[0] + 12, high.z, high.w);
-      ptx::mma_16x8x16(acc[1][block], a[1] + 12, high.z, high.w);
+    if (kTokenBlocks > 1 && num_tokens > 8) {
+      b[2 * kTokenBlocks - 2] = ptx::load_shared_16(tokens[kTokenBlocks - 1] + offset);
+      b[2 * kTokenBlocks - 1] = ptx::load_shared_16(tokens[kTokenBlocks - 1] + offset + 16);
+      multiply_blocks<kTokenBlocks>(a, b, acc);
+    } else {
+      multiply_blocks<1>(a, b, acc);
     }
   }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/sm90/token_tiles.h"
 
+#include <cuda_bf16.h>
+
 #include "base/checked.h"
 #include "kernels/cuda/common/expert_tiles.cuh"
 #include "kernels/cuda/common/launch.cuh"
@@ -19,37 +21,48 @@ struct Params {
   int hidden_size;
 };
 
-/// A lane writes 8 positions: four pairs of columns, 16 columns apart.
-__device__ __forceinline__ uint4 permuted_chunk(const Params& p,
-                                                const std::uint32_t* row,
-                                                int block,
-                                                int chunk) {
-  const int col = block * 64 + chunk * 2;
-  std::uint32_t pair[4];
-#pragma unroll
-  for (int q = 0; q < 4; ++q)
-    pair[q] = col + 16 * q < p.hidden_size ? row[col / 2 + 8 * q] : 0;
-  return make_uint4(pair[0], pair[1], pair[2], pair[3]);
-}
+constexpr int kUnroll = 4;
+constexpr int kBlockWords = 40;  // of 32: so that the four blocks of a round use different banks
 
-/// One warp.
-__device__ __forceinline__ void gather_row(const Params& p,
-                                           const std::uint32_t* row,
-                                           int tile,
-                                           int token) {
+/// One warp. A round is four blocks of 64 columns: each lane loads 16 bytes of one; through shared
+/// memory it gets the four pairs of columns, 16 apart, that its 16 bytes of the tile hold. Zeros
+/// without a row.
+__device__ __forceinline__ void gather_row(
+    const Params& p, std::uint32_t* staging, const __nv_bfloat16* row, int tile, int token) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int num_chunks = static_cast<int>(p.tiles.cols) / 8;
-#pragma unroll 4
-  for (int i = lane; i < num_chunks; i += 32) {
-    const std::int64_t offset = p.tiles.chunk_offset(tile, i / 8, token, i % 8);
-    *reinterpret_cast<uint4*>(static_cast<std::uint8_t*>(p.args.dst) + offset) =
-        permuted_chunk(p, row, i / 8, i % 8);
+  auto* dst = static_cast<std::uint8_t*>(p.args.dst);
+  for (int first = 0; first < num_chunks; first += 32 * kUnroll) {
+    uint4 raw[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int col = (first + 32 * u + lane) * 8;
+      raw[u] = row != nullptr && col < p.hidden_size ? *reinterpret_cast<const uint4*>(row + col)
+                                                     : uint4{};
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int i = first + 32 * u + lane;
+      std::uint32_t* const block = staging + (u % 2 * 4 + lane / 8) * kBlockWords;
+      *reinterpret_cast<uint4*>(block + lane % 8 * 4) = raw[u];
+      __syncwarp();
+      const std::uint32_t* const pair = block + lane % 8;
+      const uint4 chunk = make_uint4(pair[0], pair[8], pair[16], pair[24]);
+      if (i < num_chunks)
+        *reinterpret_cast<uint4*>(dst + p.tiles.chunk_offset(tile, i / 8, token, i % 8)) = chunk;
+    }
   }
+}
+
+__device__ __forceinline__ const __nv_bfloat16* token_row(const Params& p, std::int64_t route) {
+  const std::int64_t row = p.args.route_row == nullptr ? route : p.args.route_row[route];
+  return static_cast<const __nv_bfloat16*>(p.args.x) + row * p.hidden_size;
 }
 
 /// A warp a row of a tile.
 __global__ void __launch_bounds__(kNumThreads, 5) gather_kernel(const __grid_constant__ Params p) {
   extern __shared__ std::int32_t shared[];
+  __shared__ __align__(16) std::uint32_t staging[kNumThreads / 32][2 * 4 * kBlockWords];
   const cuda::ExpertTiles tiles = cuda::place_expert_tiles(shared, p.num_experts);
   ptx::launch_next_kernel();
   ptx::wait_for_previous_kernel();
@@ -62,12 +75,11 @@ __global__ void __launch_bounds__(kNumThreads, 5) gather_kernel(const __grid_con
     const int token = i % p.tiles.tile_tokens;
     const int expert = cuda::find_tile(tiles, p.num_experts, 1, tile).expert;
     const int rows = cuda::rows_per_tile(tiles, expert);
+    if (token >= p.tiles.width(rows)) continue;
     const int in_expert = (tile - tiles.tile_start[expert]) * rows + token;
-    if (token >= rows || in_expert >= tiles.count[expert]) continue;
-    const std::int64_t route = tiles.offset[expert] + in_expert;
-    const std::int64_t row = p.args.route_row == nullptr ? route : p.args.route_row[route];
-    gather_row(p, static_cast<const std::uint32_t*>(p.args.x) + row * (p.hidden_size / 2), tile,
-               token);
+    const bool present = token < rows && in_expert < tiles.count[expert];
+    gather_row(p, staging[threadIdx.x / 32],
+               present ? token_row(p, tiles.offset[expert] + in_expert) : nullptr, tile, token);
   }
 }
 

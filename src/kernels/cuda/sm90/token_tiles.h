@@ -27,6 +27,12 @@ struct TokenTiles {
   int tile_tokens = 0;
   std::int64_t cols = 0;  // a multiple of 64
 
+  /// Tokens of the product that takes a tile of `rows`: those past its last token are zeros.
+  HALFBYTE_HOST_DEVICE constexpr int width(int rows) const {
+    const int narrowest = tile_tokens / 2;
+    const int whole = (rows + 15) / 16 * 16;
+    return whole < narrowest ? narrowest : whole;
+  }
   /// Tiles of any distribution of `max_routes` routes over `num_experts` experts, at most.
   HALFBYTE_HOST_DEVICE constexpr std::int64_t max_tiles(std::int64_t max_routes,
                                                         std::int64_t num_experts) const {
@@ -57,8 +63,8 @@ struct GatherTokensArgs {
   void* dst = nullptr;                          // TokenTiles of hidden_size rounded up to 64
 };
 
-/// Enqueues and returns. Rows past an expert's last token are not written; padding columns are
-/// zero.
+/// Enqueues and returns. Padding columns are zero, and so are rows past a tile's last token up to
+/// the width; others are not written.
 Status launch_gather_tokens(int num_experts,
                             std::int64_t max_routes,
                             std::int64_t hidden_size,
