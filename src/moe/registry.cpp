@@ -178,6 +178,7 @@ void add_skipped(const RegistryEntry& entry, std::string_view reason, std::vecto
 
 Status nothing_runs(const MoeOptions& options, int world, const std::vector<Skipped>& skipped) {
   std::vector<std::string> lines;
+  lines.reserve(skipped.size());
   for (const Skipped& one : skipped)
     lines.push_back(fmt::format("{} skipped: {}", fmt::join(one.pairs, ", "), one.reason));
   const std::string reasons =
