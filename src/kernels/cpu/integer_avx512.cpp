@@ -19,7 +19,8 @@ inline __m512i weight_values() {
       _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
 }
 
-// The 16 columns of a block, four a register: bytes 4n + j.
+// The 16 columns of a block, four a register: bytes 4n + j; and its scales as they lie, 2^105 too
+// small.
 struct BlockWeights {
   __m512i quad[4];
   __m512 scale;
@@ -93,8 +94,10 @@ inline void add_superblock(const std::uint8_t* superblock,
     }
   }
 #pragma GCC unroll 8
-  for (int t = 0; t < kNumX; ++t)
-    total.of[t] = _mm512_fmadd_ps(sum.of[t], _mm512_set1_ps(x[t]->scale), total.of[t]);
+  for (int t = 0; t < kNumX; ++t) {
+    const __m512 scaled = _mm512_mul_ps(sum.of[t], _mm512_set1_ps(0x1p105F));
+    total.of[t] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(x[t]->scale), total.of[t]);
+  }
 }
 
 template <int kNumX>
@@ -105,11 +108,12 @@ inline void add_superblock(const std::uint8_t* superblock,
   for (int block = 0; block < 4; ++block) {
     prefetch_block(superblock, block);
     const BlockWeights w = load_block(superblock, block);
+    const __m512 scale = _mm512_mul_ps(w.scale, _mm512_set1_ps(0x1p105F));
 #pragma GCC unroll 8
     for (int t = 0; t < kNumX; ++t) {
       const __m512i dot =
           add_products(_mm512_set1_epi32(x[t]->correction[block]), w, x[t]->q + block * 16);
-      total.of[t] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot), w.scale),
+      total.of[t] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot), scale),
                                     _mm512_set1_ps(x[t]->scale[block]), total.of[t]);
     }
   }
