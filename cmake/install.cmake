@@ -4,6 +4,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 get_property(layers GLOBAL PROPERTY HALFBYTE_LAYERS)
+list(REMOVE_ITEM layers halfbyte_server)  # the command's alone: no header of it is public
 add_library(halfbyte INTERFACE)
 target_link_libraries(halfbyte INTERFACE halfbyte_moe halfbyte_engine)
 set_target_properties(halfbyte PROPERTIES EXPORT_NAME halfbyte)

@@ -43,6 +43,7 @@ THIRD_PARTY = {
     r"^utf8proc": ["text"],
     r"^(cuda|cublas|nccl)": ["device", "kernels/cuda", "comm", "model"],
     r"^mpi": ["comm"],
+    r"^(boost|prometheus)/": ["server"],
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')

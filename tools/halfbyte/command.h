@@ -17,6 +17,7 @@ namespace halfbyte::tool {
 // Adds the command to `app`; its callback runs it and throws CLI::RuntimeError(status) to exit
 // non-zero.
 void add_run(CLI::App& app);
+void add_serve(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_inspect(CLI::App& app);  // a model, or `inspect backends`
 void add_inspect_backends(CLI::App& inspect);

@@ -95,6 +95,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", std::string("halfbyte ") + HALFBYTE_VERSION);
   app.require_subcommand(1);
   halfbyte::tool::add_run(app);
+  halfbyte::tool::add_serve(app);
   halfbyte::tool::add_eval(app);
   halfbyte::tool::add_inspect(app);
   halfbyte::tool::add_check(app);

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/api.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <ctime>
+
+#include "server/generation.h"
+
+namespace halfbyte::server {
+namespace {
+
+constexpr std::string_view kModelPrefix = "/v1/models/";
+
+// Takes as long for a wrong key as for the right one of the same length.
+bool equal_in_constant_time(std::string_view given, std::string_view key) {
+  unsigned difference = given.size() == key.size() ? 0 : 1;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const char expected = key.empty() ? '\0' : key[i % key.size()];
+    difference |= static_cast<unsigned char>(given[i] ^ expected);
+  }
+  return difference == 0;
+}
+
+bool is_json_type(std::string_view content_type) {
+  std::string media(content_type.substr(0, content_type.find(';')));
+  std::erase(media, ' ');
+  std::ranges::transform(media, media.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return media == "application/json";
+}
+
+HttpResponse json_response(const Json& json, int status = 200) {
+  return {.status = status, .body = to_text(json)};
+}
+
+bool matches(std::string_view route, std::string_view path) {
+  return route == kModelPrefix ? path.starts_with(route) && path.size() > route.size()
+                               : path == route;
+}
+
+}  // namespace
+
+std::string_view server_state_name(ServerState state) {
+  switch (state) {
+    case ServerState::kLoading:
+      return "loading";
+    case ServerState::kReady:
+      return "ready";
+    case ServerState::kDraining:
+      return "draining";
+    case ServerState::kFailed:
+      return "failed";
+  }
+  return "unknown";
+}
+
+Api::Api(ApiOptions options, std::unique_ptr<ModelText> text)
+    : options_(std::move(options)),
+      text_(std::move(text)),
+      created_(std::time(nullptr)),
+      metrics_(std::make_shared<Metrics>(options_.model_names.front())),
+      notices_(options_.notice) {
+  scope_.text = text_.get();
+  scope_.model_names = options_.model_names;
+  scope_.random_seed = [this] { return random(); };
+}
+
+// ---------------------------------------------------------------- life cycle
+
+void Api::set_progress(double done) {
+  progress_ = done;
+}
+
+void Api::set_ready(std::unique_ptr<Engine> engine,
+                    std::int64_t context_tokens,
+                    std::int64_t max_queued_requests) {
+  auto driver = std::make_shared<EngineDriver>(std::move(engine), max_queued_requests);
+  scope_.vocab_size = driver->info().vocab_size;
+  scope_.context_tokens = context_tokens;
+  metrics_->set_startup_seconds(
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count());
+  const std::lock_guard lock(mutex_);
+  driver_ = std::move(driver);  // from here on scope_ is read, by whoever has seen it
+}
+
+void Api::drain() {
+  const std::lock_guard lock(mutex_);
+  draining_ = true;
+}
+
+void Api::end_all(const std::string& why) {
+  if (const auto engine = driver()) engine->end_all(why);
+}
+
+ServerState Api::state() const {
+  const std::lock_guard lock(mutex_);
+  if (driver_ != nullptr && !driver_->failure().ok()) return ServerState::kFailed;
+  if (draining_) return ServerState::kDraining;
+  return driver_ == nullptr ? ServerState::kLoading : ServerState::kReady;
+}
+
+std::shared_ptr<EngineDriver> Api::driver() const {
+  const std::lock_guard lock(mutex_);
+  return driver_;
+}
+
+std::uint64_t Api::random() {
+  const std::lock_guard lock(mutex_);
+  return random_();
+}
+
+// ---------------------------------------------------------------- routes
+
+const std::vector<Api::Route>& Api::routes() {
+  static const std::vector<Route> routes = {
+      {"/health", "GET", Access::kOpen, &Api::health},
+      {"/version", "GET", Access::kOpen, &Api::version},
+      {"/metrics", "GET", Access::kOpen, &Api::metrics},
+      {"/v1/models", "GET", Access::kKeyAndReady, &Api::models},
+      {kModelPrefix, "GET", Access::kKeyAndReady, &Api::model},
+      {"/v1/chat/completions", "POST", Access::kKeyAndReady, &Api::chat},
+      {"/v1/completions", "POST", Access::kKeyAndReady, &Api::completion},
+      {"/tokenize", "POST", Access::kKeyAndReady, &Api::tokenize},
+      {"/detokenize", "POST", Access::kKeyAndReady, &Api::detokenize},
+  };
+  return routes;
+}
+
+HttpReply Api::handle(const HttpRequest& request) {
+  HttpReply reply = route(request);
+  const auto* response = std::get_if<HttpResponse>(&reply);
+  if (response != nullptr && response->status >= 400 && request.path != "/health") {
+    metrics_->count_rejected(response->status);
+  }
+  return reply;
+}
+
+HttpReply Api::route(const HttpRequest& request) {
+  const auto route = std::ranges::find_if(
+      routes(), [&](const Route& entry) { return matches(entry.path, request.path); });
+  if (route == routes().end()) {
+    return error_response({404, fmt::format("there is nothing at {}", request.path), "", ""});
+  }
+  if (request.method != route->method) {
+    HttpResponse response = error_response(
+        {405, fmt::format("{} takes {}, not {}", request.path, route->method, request.method), "",
+         ""});
+    response.headers.emplace_back("Allow", std::string(route->method));
+    return response;
+  }
+  return call(*route, request);
+}
+
+HttpReply Api::call(const Route& route, const HttpRequest& request) {
+  if (route.access != Access::kOpen) {
+    if (auto error = check_key(request)) return error_response(*error);
+  }
+  if (route.access == Access::kKeyAndReady) {
+    if (auto error = check_ready()) return error_response(*error);
+  }
+  return (this->*route.handler)(request);
+}
+
+std::optional<ApiError> Api::check_key(const HttpRequest& request) const {
+  if (options_.api_keys.empty()) return std::nullopt;
+  constexpr std::string_view kScheme = "Bearer ";
+  const std::string_view given = request.authorization;
+  bool is_right = false;
+  for (const std::string& key : options_.api_keys) {
+    const bool equal =
+        given.starts_with(kScheme) && equal_in_constant_time(given.substr(kScheme.size()), key);
+    is_right = is_right || equal;
+  }
+  if (is_right) return std::nullopt;
+  return ApiError{
+      401,
+      given.empty() ? "an API key is required: Authorization: Bearer KEY" : "the API key is wrong",
+      "", "invalid_api_key"};
+}
+
+std::optional<ApiError> Api::check_ready() const {
+  switch (state()) {
+    case ServerState::kReady:
+      return std::nullopt;
+    case ServerState::kLoading:
+      return ApiError{503, fmt::format("the model is loading: {:.0f} %", 100.0 * progress_), "",
+                      ""};
+    case ServerState::kDraining:
+      return ApiError{503, "the server is shutting down", "", ""};
+    case ServerState::kFailed:
+      return ApiError{503, driver()->failure().to_string(), "", ""};
+  }
+  return std::nullopt;
+}
+
+// ---------------------------------------------------------------- small answers
+
+HttpReply Api::health(const HttpRequest&) {
+  const ServerState now = state();
+  Json json = {{"status", server_state_name(now)}};
+  if (now == ServerState::kLoading) json["progress"] = progress_.load();
+  if (now == ServerState::kFailed) json["error"] = driver()->failure().to_string();
+  HttpResponse response = json_response(json, now == ServerState::kReady ? 200 : 503);
+  if (now != ServerState::kReady) response.headers.emplace_back("Retry-After", "1");
+  return response;
+}
+
+HttpReply Api::version(const HttpRequest&) {
+  return json_response({{"version", options_.version}});
+}
+
+HttpReply Api::metrics(const HttpRequest&) {
+  const auto engine = driver();
+  const EngineStats stats = engine != nullptr ? engine->stats() : EngineStats{};
+  return HttpResponse{.status = 200,
+                      .content_type = "text/plain; version=0.0.4; charset=utf-8",
+                      .body = metrics_->render(stats, std::string(server_state_name(state())))};
+}
+
+Json Api::describe_model(const std::string& name) const {
+  return {{"id", name},
+          {"object", "model"},
+          {"created", created_},
+          {"owned_by", "halfbyte"},
+          {"max_model_len", scope_.context_tokens}};
+}
+
+HttpReply Api::models(const HttpRequest&) {
+  Json list = Json::array();
+  for (const std::string& name : options_.model_names) {
+    list.push_back(describe_model(name));
+  }
+  return json_response({{"object", "list"}, {"data", std::move(list)}});
+}
+
+HttpReply Api::model(const HttpRequest& request) {
+  const Json body = {{"model", request.path.substr(kModelPrefix.size())}};
+  std::optional<ApiError> error;
+  const std::string name = read_model_name(body, scope_, error);
+  return error ? error_response(*error) : json_response(describe_model(name));
+}
+
+// ---------------------------------------------------------------- bodies
+
+std::variant<Json, ApiError> Api::read_body(const HttpRequest& request) {
+  if (!is_json_type(request.content_type)) {
+    return ApiError{
+        415, fmt::format("Content-Type is \"{}\", want application/json", request.content_type), "",
+        ""};
+  }
+  return parse_object(request.body);
+}
+
+HttpReply Api::chat(const HttpRequest& request) {
+  return generate(request, read_chat_request);
+}
+
+HttpReply Api::completion(const HttpRequest& request) {
+  return generate(request, read_completion_request);
+}
+
+HttpReply Api::generate(const HttpRequest& request, RequestParser parse) {
+  const auto body = read_body(request);
+  if (const auto* error = std::get_if<ApiError>(&body)) return error_response(*error);
+  const Json& json = std::get<Json>(body);
+  for (const std::string& name : unknown_fields(json)) {
+    notices_.notice(name, fmt::format("requests have a field that is not known: {}", name));
+  }
+  auto parsed = parse(json, scope_);
+  if (const auto* error = std::get_if<ApiError>(&parsed)) return error_response(*error);
+  auto& wanted = std::get<GenerationRequest>(parsed);
+  std::string id = new_response_id(wanted.is_chat, random(), random());
+  auto started = Generation::start(std::move(wanted),
+                                   {driver(), metrics_, &text_->tokenizer(), scope_.context_tokens},
+                                   std::move(id));
+  if (const auto* error = std::get_if<ApiError>(&started)) return error_response(*error);
+  return std::get<std::shared_ptr<PendingAnswer>>(std::move(started));
+}
+
+HttpReply Api::tokenize(const HttpRequest& request) {
+  const auto body = read_body(request);
+  if (const auto* error = std::get_if<ApiError>(&body)) return error_response(*error);
+  const Json& json = std::get<Json>(body);
+  std::optional<ApiError> error;
+  read_model_name(json, scope_, error);
+  FieldReader reader(json, "", error);
+  std::vector<std::int32_t> ids;
+  if (reader.find("messages") != nullptr) {
+    ids = read_conversation(json, scope_, error);
+  } else if (const auto prompt = reader.string("prompt")) {
+    const bool with_bos = reader.boolean("add_special_tokens").value_or(true);
+    auto encoded = with_bos ? text_->encode_prompt(*prompt) : text_->tokenizer().encode(*prompt);
+    if (encoded.ok()) ids = std::move(encoded).value();
+  } else {
+    reader.fail("prompt", "prompt or messages is required");
+  }
+  if (error) return error_response(*error);
+  return json_response(
+      {{"count", ids.size()}, {"max_model_len", scope_.context_tokens}, {"tokens", ids}});
+}
+
+HttpReply Api::detokenize(const HttpRequest& request) {
+  const auto body = read_body(request);
+  if (const auto* error = std::get_if<ApiError>(&body)) return error_response(*error);
+  const Json& json = std::get<Json>(body);
+  std::optional<ApiError> error;
+  read_model_name(json, scope_, error);
+  FieldReader reader(json, "", error);
+  const Json* tokens = reader.array("tokens");
+  if (tokens == nullptr) reader.fail("tokens", "tokens is required: a list of ids");
+  const bool skip_special = reader.boolean("skip_special_tokens").value_or(false);
+  std::vector<std::int32_t> ids;
+  if (!error) ids = read_token_ids(reader, "tokens", *tokens, scope_.vocab_size);
+  if (error) return error_response(*error);
+  const std::string text = text_->tokenizer().decode(ids, skip_special);
+  return json_response({{"prompt", text}, {"text", text}});
+}
+
+}  // namespace halfbyte::server

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Paths, keys and the life cycle: from a request to a response or a generation.
+#ifndef HALFBYTE_SERVER_API_H_
+#define HALFBYTE_SERVER_API_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/log.h"
+#include "server/engine_driver.h"
+#include "server/generation_request.h"
+#include "server/http.h"
+#include "server/metrics.h"
+
+namespace halfbyte::server {
+
+struct ApiOptions {
+  std::vector<std::string> model_names;  // at least one
+  std::vector<std::string> api_keys;     // none: open
+  std::string version;
+  std::function<void(std::string_view)> notice;  // one line each; may be null
+};
+
+enum class ServerState { kLoading, kReady, kDraining, kFailed };
+std::string_view server_state_name(ServerState state);
+
+/// Thread-safe. States: loading -> ready -> draining, and failed from any.
+class Api {
+ public:
+  Api(ApiOptions options, std::unique_ptr<ModelText> text);
+
+  HttpReply handle(const HttpRequest& request);
+
+  void set_progress(double done);  // of loading, 0 to 1
+  /// `context_tokens`: of one sequence at most, prompt and answer.
+  void set_ready(std::unique_ptr<Engine> engine,
+                 std::int64_t context_tokens,
+                 std::int64_t max_queued_requests);
+  /// New work is refused, what runs goes on.
+  void drain();
+  /// Ends what runs with an error that says `why`.
+  void end_all(const std::string& why);
+  ServerState state() const;
+
+ private:
+  enum class Access { kOpen, kKey, kKeyAndReady };  // what a route asks for
+  struct Route {
+    std::string_view path;
+    std::string_view method;
+    Access access;
+    HttpReply (Api::*handler)(const HttpRequest&);
+  };
+  static const std::vector<Route>& routes();
+
+  HttpReply route(const HttpRequest& request);
+  HttpReply call(const Route& route, const HttpRequest& request);
+  std::optional<ApiError> check_key(const HttpRequest& request) const;
+  std::optional<ApiError> check_ready() const;
+
+  HttpReply health(const HttpRequest& request);
+  HttpReply version(const HttpRequest& request);
+  HttpReply metrics(const HttpRequest& request);
+  HttpReply models(const HttpRequest& request);
+  HttpReply model(const HttpRequest& request);
+  HttpReply chat(const HttpRequest& request);
+  HttpReply completion(const HttpRequest& request);
+  HttpReply tokenize(const HttpRequest& request);
+  HttpReply detokenize(const HttpRequest& request);
+
+  using RequestParser = std::variant<GenerationRequest, ApiError> (*)(const Json&,
+                                                                      const RequestScope&);
+  HttpReply generate(const HttpRequest& request, RequestParser parse);
+  std::variant<Json, ApiError> read_body(const HttpRequest& request);
+  Json describe_model(const std::string& name) const;
+  std::shared_ptr<EngineDriver> driver() const;
+  std::uint64_t random();
+
+  const ApiOptions options_;
+  const std::unique_ptr<ModelText> text_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const std::int64_t created_;
+  const std::shared_ptr<Metrics> metrics_;
+  NoticeSink notices_;
+  std::atomic<double> progress_ = 0.0;
+  RequestScope scope_;  // complete when ready
+
+  mutable std::mutex mutex_;  // of the following
+  std::shared_ptr<EngineDriver> driver_;
+  bool draining_ = false;
+  std::mt19937_64 random_{std::random_device()()};
+};
+
+}  // namespace halfbyte::server
+
+#endif  // HALFBYTE_SERVER_API_H_

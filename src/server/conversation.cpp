@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// messages, tools and what else reaches the chat template.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <set>
+
+#include "server/generation_request.h"
+
+namespace halfbyte::server {
+namespace {
+
+constexpr std::size_t kMaxToolName = 64;
+constexpr std::array<std::string_view, 4> kRoles = {"system", "user", "assistant", "tool"};
+
+// One text of a list of parts.
+std::string join_parts(const Json& parts, const std::string& path, std::optional<ApiError>& error) {
+  std::string text;
+  for (std::size_t i = 0; i < parts.size() && !error; ++i) {
+    const std::string part_path = fmt::format("{}[{}]", path, i);
+    if (!parts[i].is_object()) {
+      error = ApiError{400, part_path + " is not an object", part_path, ""};
+      break;
+    }
+    FieldReader part(parts[i], part_path, error);
+    const std::string type = part.string("type").value_or("");
+    if (type != "text") {
+      part.fail("type",
+                fmt::format("{}.type is \"{}\", only \"text\" is supported", part_path, type),
+                "unsupported_value");
+    }
+    const auto piece = part.string("text");
+    if (!piece) part.fail("text", part_path + ".text is required");
+    text += piece.value_or("");
+  }
+  return text;
+}
+
+// Content as the text that templates take.
+Json read_content(FieldReader& message, bool may_be_absent, std::optional<ApiError>& error) {
+  const Json* content = message.find("content");
+  if (content == nullptr) {
+    if (!may_be_absent) message.fail("content", message.path_of("content") + " is required");
+    return "";
+  }
+  if (content->is_string()) return *content;
+  if (content->is_array()) return join_parts(*content, message.path_of("content"), error);
+  message.fail_type("content", "a string or a list of parts", *content);
+  return "";
+}
+
+void check_tool_calls(FieldReader& message, const Json& calls, std::optional<ApiError>& error) {
+  for (std::size_t i = 0; i < calls.size() && !error; ++i) {
+    const std::string path = fmt::format("{}[{}]", message.path_of("tool_calls"), i);
+    if (!calls[i].is_object()) {
+      error = ApiError{400, path + " is not an object", path, ""};
+      return;
+    }
+    FieldReader call(calls[i], path, error);
+    const Json* function = call.object("function");
+    if (function == nullptr) return call.fail("function", path + ".function is required");
+    FieldReader inner(*function, path + ".function", error);
+    if (!inner.string("name")) inner.fail("name", path + ".function.name is required");
+    if (!inner.string("arguments")) {
+      inner.fail("arguments", path + ".function.arguments is required, as a string of JSON");
+    }
+  }
+}
+
+std::string read_role(FieldReader& message) {
+  std::string role = message.string("role").value_or("");
+  if (role == "developer") role = "system";
+  if (std::ranges::count(kRoles, role) == 0) {
+    message.fail("role",
+                 fmt::format("{} is \"{}\", want system, developer, user, assistant or tool",
+                             message.path_of("role"), role));
+  }
+  return role;
+}
+
+// A message with role and content as templates take them, and its other keys as they came.
+Json read_message(const Json& given, const std::string& path, std::optional<ApiError>& error) {
+  if (!given.is_object()) {
+    error = ApiError{400, fmt::format("{} is of type {}, want an object", path, given.type_name()),
+                     path, ""};
+    return {};
+  }
+  FieldReader reader(given, path, error);
+  Json message = given;
+  message["role"] = read_role(reader);
+  const Json* calls = reader.array("tool_calls");
+  if (calls != nullptr) check_tool_calls(reader, *calls, error);
+  const bool makes_calls = calls != nullptr && !calls->empty();
+  message["content"] = read_content(reader, makes_calls, error);
+  if (message["role"] == "tool" && !reader.string("tool_call_id")) {
+    reader.fail("tool_call_id", path + ".tool_call_id is required in a tool's message");
+  }
+  return message;
+}
+
+Json read_messages(FieldReader& reader, std::optional<ApiError>& error) {
+  Json messages = Json::array();
+  const Json* given = reader.array("messages");
+  if (given == nullptr || given->empty()) {
+    reader.fail("messages", "messages is required: a list of at least one message");
+    return messages;
+  }
+  for (std::size_t i = 0; i < given->size() && !error; ++i) {
+    messages.push_back(read_message((*given)[i], fmt::format("messages[{}]", i), error));
+  }
+  return messages;
+}
+
+// ---- tools
+
+bool is_tool_name(std::string_view name) {
+  return !name.empty() && name.size() <= kMaxToolName && std::ranges::all_of(name, [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-';
+  });
+}
+
+std::string read_tool_name(const Json& tool,
+                           const std::string& path,
+                           std::optional<ApiError>& error) {
+  if (!tool.is_object()) {
+    error = ApiError{400, path + " is not an object", path, ""};
+    return "";
+  }
+  FieldReader reader(tool, path, error);
+  if (reader.string("type").value_or("") != "function") {
+    reader.fail("type", path + ".type is required, and must be \"function\"");
+  }
+  const Json* function = reader.object("function");
+  if (function == nullptr) {
+    reader.fail("function", path + ".function is required");
+    return "";
+  }
+  FieldReader inner(*function, path + ".function", error);
+  inner.object("parameters");
+  const std::string name = inner.string("name").value_or("");
+  if (!is_tool_name(name)) {
+    inner.fail("name", fmt::format("{}.function.name is \"{}\", want 1 to {} of A-Z a-z 0-9 _ -",
+                                   path, name, kMaxToolName));
+  }
+  return name;
+}
+
+// The tools, or null when there are none. Reads tool_choice too.
+Json read_tools(FieldReader& reader, std::optional<ApiError>& error) {
+  const Json* tools = reader.array("tools");
+  std::set<std::string> names;
+  for (std::size_t i = 0; tools != nullptr && i < tools->size() && !error; ++i) {
+    const std::string path = fmt::format("tools[{}]", i);
+    const std::string name = read_tool_name((*tools)[i], path, error);
+    if (!error && !names.insert(name).second) {
+      error = ApiError{400, fmt::format("{} is a second tool \"{}\"", path, name),
+                       path + ".function.name", ""};
+    }
+  }
+  const Json* choice = reader.find("tool_choice");
+  if (choice != nullptr && *choice != "none" && *choice != "auto") {
+    if (names.empty())
+      reader.fail("tool_choice", "tool_choice asks for a call, and no tools are given");
+    reader.fail("tool_choice", "tool_choice other than \"none\" and \"auto\" is not supported",
+                "unsupported_value");
+  }
+  const bool none = choice != nullptr && *choice == "none";
+  return tools == nullptr || tools->empty() || none ? Json() : *tools;
+}
+
+// ---- the template's variables
+
+void add_template_arguments(FieldReader& reader, Json& variables) {
+  if (auto effort = reader.string("reasoning_effort")) variables["reasoning_effort"] = *effort;
+  const Json* arguments = reader.object("chat_template_kwargs");
+  if (arguments == nullptr) return;
+  for (const auto& item : arguments->items()) {
+    if (item.key() == "messages" || item.key() == "tools") {
+      return reader.fail("chat_template_kwargs",
+                         fmt::format("chat_template_kwargs may not replace {}", item.key()));
+    }
+    variables[item.key()] = item.value();
+  }
+}
+
+std::vector<std::int32_t> encode_conversation(FieldReader& reader,
+                                              const Json& variables,
+                                              const ModelText& text) {
+  if (text.chat_template() == nullptr) {
+    reader.fail("messages",
+                "the model has no chat template: use /v1/completions with the whole prompt");
+    return {};
+  }
+  const auto prompt = text.chat_template()->render(to_text(variables));
+  if (!prompt.ok()) {
+    reader.fail("messages", fmt::format("the chat template refuses the conversation: {}",
+                                        prompt.status().message()));
+    return {};
+  }
+  auto ids = text.tokenizer().encode(*prompt);
+  if (!ids.ok()) {
+    reader.fail("messages", std::string(ids.status().message()));
+    return {};
+  }
+  if (ids->empty()) reader.fail("messages", "the conversation has no tokens");
+  return std::move(ids).value();
+}
+
+}  // namespace
+
+std::vector<std::int32_t> read_conversation(const Json& body,
+                                            const RequestScope& scope,
+                                            std::optional<ApiError>& error) {
+  FieldReader reader(body, "", error);
+  Json variables = {{"messages", read_messages(reader, error)}};
+  Json tools = read_tools(reader, error);
+  if (!tools.is_null()) variables["tools"] = std::move(tools);
+  reader.boolean("parallel_tool_calls");
+  variables["add_generation_prompt"] = reader.boolean("add_generation_prompt").value_or(true);
+  add_template_arguments(reader, variables);
+  if (error) return {};
+  return encode_conversation(reader, variables, *scope.text);
+}
+
+}  // namespace halfbyte::server

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Between the HTTP threads and the engine: hands requests in, and events out to who asked.
+#ifndef HALFBYTE_SERVER_ENGINE_DRIVER_H_
+#define HALFBYTE_SERVER_ENGINE_DRIVER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "halfbyte/engine.h"
+
+namespace halfbyte::server {
+
+/// Events of one client's request on their way to its HTTP thread. They are tokens, not text, and
+/// no more than the request may generate, so a client that reads slowly costs little. Thread-safe.
+class EventQueue {
+ public:
+  void push(TokenEvent event);
+  std::vector<TokenEvent> take();
+  /// `wake` is called after each push, and must not call back into this or the driver; null: no
+  /// more calls, and none is under way.
+  void on_push(std::function<void()> wake);
+
+ private:
+  std::mutex mutex_;
+  std::vector<TokenEvent> events_;
+  std::function<void()> wake_;
+};
+
+/// Owns the engine and the thread that polls it. Thread-safe.
+class EngineDriver {
+ public:
+  /// `max_queued_requests`: sequences that wait in the engine at most.
+  EngineDriver(std::unique_ptr<Engine> engine, std::int64_t max_queued_requests);
+  ~EngineDriver();
+  EngineDriver(const EngineDriver&) = delete;
+  EngineDriver& operator=(const EngineDriver&) = delete;
+
+  /// @return kCapacityExceeded: the queue is full; kCancelled after end_all(); the engine's own.
+  Result<RequestId> submit(Request request, std::shared_ptr<EventQueue> events);
+  /// No further event reaches its queue; the engine frees its blocks within a step.
+  void cancel(RequestId request_id);
+  /// Ends every request with a kError event that says `why`, and refuses later ones with it.
+  void end_all(const std::string& why);
+
+  std::int64_t num_active() const;
+  const EngineInfo& info() const { return engine_->info(); }
+  EngineStats stats() const { return engine_->stats(); }
+  /// Why the engine has failed; ok while it has not.
+  Status failure() const;
+  /// True when nothing new is taken: failed, or end_all().
+  bool is_closed() const;
+
+ private:
+  void run();
+  void deliver(std::vector<TokenEvent> events);
+  void note_failure();
+
+  const std::unique_ptr<Engine> engine_;
+  const std::int64_t max_queued_requests_;
+
+  mutable std::mutex mutex_;  // of the following
+  std::unordered_map<RequestId, std::shared_ptr<EventQueue>> queues_;
+  std::string ended_;  // not empty: nothing new, because of this
+  Status failure_;
+
+  std::atomic<bool> stopping_ = false;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace halfbyte::server
+
+#endif  // HALFBYTE_SERVER_ENGINE_DRIVER_H_

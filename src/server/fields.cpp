@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which fields of requests are read, which are refused, and which are unknown.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "server/generation_request.h"
+
+namespace halfbyte::server {
+namespace {
+
+// A field that the engine cannot honour, and the values (a JSON list) that ask for nothing.
+struct UnsupportedField {
+  std::string_view name;
+  std::string_view harmless;
+};
+
+constexpr std::array kUnsupported = {
+    UnsupportedField{"presence_penalty", "[0]"},
+    UnsupportedField{"frequency_penalty", "[0]"},
+    UnsupportedField{"repetition_penalty", "[1]"},
+    UnsupportedField{"min_p", "[0]"},
+    UnsupportedField{"min_tokens", "[0]"},
+    UnsupportedField{"logit_bias", "[{}]"},
+    UnsupportedField{"logprobs", "[false]"},
+    UnsupportedField{"top_logprobs", "[0]"},
+    UnsupportedField{"prompt_logprobs", "[]"},
+    UnsupportedField{"return_token_ids", "[false]"},
+    UnsupportedField{"regex", "[]"},
+    UnsupportedField{"ebnf", "[]"},
+    UnsupportedField{"structured_outputs", "[{}]"},
+    UnsupportedField{"structural_tag", "[]"},
+    UnsupportedField{"guided_json", "[]"},
+    UnsupportedField{"guided_regex", "[]"},
+    UnsupportedField{"guided_choice", "[]"},
+    UnsupportedField{"guided_grammar", "[]"},
+    UnsupportedField{"use_beam_search", "[false]"},
+};
+constexpr std::array kUnsupportedChat = {
+    UnsupportedField{"response_format", R"([{"type": "text"}])"},
+    UnsupportedField{"continue_final_message", "[false]"},
+    UnsupportedField{"functions", "[[]]"},
+    UnsupportedField{"function_call", R"(["none"])"},
+    UnsupportedField{"modalities", R"([["text"]])"},
+    UnsupportedField{"audio", "[]"},
+    UnsupportedField{"web_search_options", "[]"},
+};
+constexpr std::array kUnsupportedCompletion = {
+    UnsupportedField{"echo", "[false]"},
+    UnsupportedField{"suffix", R"([""])"},
+};
+
+constexpr std::array<std::string_view, 27> kRead = {"model",
+                                                    "messages",
+                                                    "prompt",
+                                                    "max_tokens",
+                                                    "temperature",
+                                                    "max_completion_tokens",
+                                                    "top_p",
+                                                    "top_k",
+                                                    "seed",
+                                                    "n",
+                                                    "stop",
+                                                    "stop_token_ids",
+                                                    "ignore_eos",
+                                                    "stream",
+                                                    "stream_options",
+                                                    "tools",
+                                                    "tool_choice",
+                                                    "parallel_tool_calls",
+                                                    "priority",
+                                                    "cache_salt",
+                                                    "chat_template_kwargs",
+                                                    "user",
+                                                    "best_of",
+                                                    "include_stop_str_in_output",
+                                                    "skip_special_tokens",
+                                                    "add_generation_prompt",
+                                                    "reasoning_effort"};
+
+template <std::size_t Size>
+void refuse(const std::array<UnsupportedField, Size>& fields, FieldReader& reader) {
+  for (const auto& [name, harmless] : fields) {
+    const Json* value = reader.find(name);
+    if (value == nullptr) continue;
+    const Json allowed = Json::parse(harmless);
+    if (std::find(allowed.begin(), allowed.end(), *value) != allowed.end()) continue;
+    reader.fail(name, fmt::format("{} is not supported: leave it out", name), "unsupported_value");
+  }
+}
+
+template <std::size_t Size>
+bool lists(const std::array<UnsupportedField, Size>& fields, std::string_view name) {
+  return std::ranges::any_of(fields, [name](const auto& field) { return field.name == name; });
+}
+
+bool is_known(std::string_view name) {
+  return std::ranges::count(kRead, name) > 0 || lists(kUnsupported, name) ||
+         lists(kUnsupportedChat, name) || lists(kUnsupportedCompletion, name);
+}
+
+void refuse_best_of(FieldReader& reader) {
+  const Json* best_of = reader.find("best_of");
+  const Json* n = reader.find("n");
+  if (best_of == nullptr || *best_of == (n == nullptr ? Json(1) : *n)) return;
+  reader.fail("best_of", "best_of other than n is not supported: leave it out",
+              "unsupported_value");
+}
+
+}  // namespace
+
+void refuse_unsupported(const Json& body, bool is_chat, std::optional<ApiError>& error) {
+  FieldReader reader(body, "", error);
+  refuse(kUnsupported, reader);
+  if (is_chat) {
+    refuse(kUnsupportedChat, reader);
+  } else {
+    refuse(kUnsupportedCompletion, reader);
+    refuse_best_of(reader);
+  }
+}
+
+std::vector<std::string> unknown_fields(const Json& body) {
+  std::vector<std::string> names;
+  for (const auto& item : body.items()) {
+    if (!is_known(item.key())) names.push_back(item.key());
+  }
+  return names;
+}
+
+}  // namespace halfbyte::server

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/generation.h"
+
+#include <algorithm>
+#include <ctime>
+#include <limits>
+#include <utility>
+
+namespace halfbyte::server {
+namespace {
+
+double seconds_between(std::chrono::steady_clock::time_point from,
+                       std::chrono::steady_clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+ApiError refusal(const Status& status, bool is_chat) {
+  if (status.code() == StatusCode::kCapacityExceeded) {
+    return {429, std::string(status.message()), "", ""};
+  }
+  return to_api_error(status, is_chat ? "messages" : "prompt");
+}
+
+}  // namespace
+
+Generation::Generation(GenerationRequest request, GenerationServices services, std::string id)
+    : request_(std::move(request)),
+      services_(std::move(services)),
+      writer_(request_, std::move(id), std::time(nullptr)) {}
+
+std::variant<std::shared_ptr<PendingAnswer>, ApiError> Generation::start(
+    GenerationRequest request, GenerationServices services, std::string id) {
+  auto generation =
+      std::make_shared<Generation>(std::move(request), std::move(services), std::move(id));
+  if (const Status status = generation->submit(); !status.ok()) {
+    generation->cancel_open();
+    return refusal(status, generation->request_.is_chat);
+  }
+  return generation;
+}
+
+Status Generation::submit() {
+  for (std::size_t prompt_idx = 0; prompt_idx < request_.prompts.size(); ++prompt_idx) {
+    for (std::int64_t n_idx = 0; n_idx < request_.n; ++n_idx) {
+      HALFBYTE_RETURN_IF_ERROR(submit_one(prompt_idx, n_idx));
+    }
+  }
+  return {};
+}
+
+Status Generation::submit_one(std::size_t prompt_idx, std::int64_t n_idx) {
+  Request sequence{request_.prompts[prompt_idx], request_.sampling};
+  const std::int64_t room =
+      services_.context_tokens - static_cast<std::int64_t>(sequence.prompt_ids.size());
+  sequence.sampling.max_new_tokens = std::min(request_.max_tokens.value_or(room), room);
+  sequence.sampling.seed += static_cast<std::uint64_t>(n_idx);
+  HALFBYTE_ASSIGN_OR_RETURN(const RequestId id,
+                            services_.driver->submit(std::move(sequence), events_));
+  choice_of_.emplace(id, choices_.size());
+  choices_.emplace_back(*services_.tokenizer, request_, prompt_idx);
+  texts_.emplace_back();
+  last_token_.emplace_back();
+  return {};
+}
+
+PendingAnswer::Progress Generation::advance() {
+  Progress progress;
+  for (const TokenEvent& event : events_->take()) {
+    progress.bytes += take(event);
+    if (error_) break;
+  }
+  if (!error_ && !choice_of_.empty()) return progress;
+  Progress end = error_ ? fail() : finish();
+  end.bytes.insert(0, progress.bytes);
+  return end;
+}
+
+// Events of a sequence that ended here (a stop string) may still come: they are nobody's.
+std::string Generation::take(const TokenEvent& event) {
+  const auto found = choice_of_.find(event.request_id);
+  if (found == choice_of_.end()) return {};
+  const std::size_t index = found->second;
+  Choice& choice = choices_[index];
+  const bool is_first = choice.num_tokens() == 0;
+  const std::string text = choice.take(event);
+  if (event.token_id >= 0) observe_token(index, event.time);
+  if (event.finish_reason == FinishReason::kError) error_ = event.error;
+  if (choice.finished()) {
+    choice_of_.erase(found);
+    if (event.finish_reason == FinishReason::kNone) services_.driver->cancel(event.request_id);
+    count(choice);
+  }
+  if (!request_.stream) {
+    texts_[index] += text;
+    return {};
+  }
+  const Usage so_far = usage();
+  std::string events = is_first && !error_ ? writer_.role_event(index, so_far) : std::string();
+  if (!text.empty()) events += writer_.text_event(index, text, so_far);
+  if (choice.finished() && !error_) events += writer_.finish_event(index, choice, so_far);
+  return events;
+}
+
+void Generation::observe_token(std::size_t choice_idx, Clock::time_point time) {
+  Clock::time_point& last = last_token_[choice_idx];
+  if (last == Clock::time_point()) {
+    services_.metrics->observe_first_token(seconds_between(start_, time));
+  } else {
+    services_.metrics->observe_inter_token(seconds_between(last, time));
+  }
+  last = time;
+}
+
+void Generation::count(const Choice& choice) {
+  services_.metrics->count_finished(
+      choice.finished() ? choice.finish_reason() : "abort",
+      static_cast<std::int64_t>(request_.prompts[choice.prompt_idx()].size()), choice.num_tokens(),
+      seconds_between(start_, Clock::now()));
+}
+
+void Generation::cancel_open() {
+  for (const auto& [request_id, index] : choice_of_) {
+    services_.driver->cancel(request_id);
+  }
+  choice_of_.clear();
+}
+
+void Generation::cancel() {
+  for (const auto& [request_id, index] : choice_of_) {
+    count(choices_[index]);
+  }
+  cancel_open();
+}
+
+PendingAnswer::Progress Generation::finish() {
+  Progress end;
+  end.done = true;
+  if (request_.stream) {
+    end.bytes = writer_.end_events(usage());
+  } else {
+    end.response = HttpResponse{.status = 200, .body = writer_.response(choices_, texts_, usage())};
+  }
+  return end;
+}
+
+// One sequence that fails ends the whole request.
+PendingAnswer::Progress Generation::fail() {
+  cancel();
+  const bool is_down = services_.driver->is_closed();
+  const ApiError error{is_down ? 503 : 500, writer_.id() + ": " + *error_, "", ""};
+  Progress end;
+  end.done = true;
+  end.close = true;
+  if (request_.stream) {
+    end.bytes = "data: " + error_body(error) + "\n\n" + std::string(kDoneEvent);
+  } else {
+    end.response = error_response(error);
+  }
+  return end;
+}
+
+Usage Generation::usage() const {
+  Usage usage;
+  for (const auto& prompt : request_.prompts) {
+    usage.prompt_tokens += static_cast<std::int64_t>(prompt.size());
+  }
+  for (const Choice& choice : choices_) {
+    usage.completion_tokens += choice.num_tokens();
+  }
+  return usage;
+}
+
+}  // namespace halfbyte::server

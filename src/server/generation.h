@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One client's request from the engine's queue to its last byte.
+#ifndef HALFBYTE_SERVER_GENERATION_H_
+#define HALFBYTE_SERVER_GENERATION_H_
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "server/engine_driver.h"
+#include "server/http.h"
+#include "server/metrics.h"
+#include "server/protocol.h"
+
+namespace halfbyte::server {
+
+/// What generations use, all of it shared.
+struct GenerationServices {
+  std::shared_ptr<EngineDriver> driver;
+  std::shared_ptr<Metrics> metrics;
+  const Tokenizer* tokenizer = nullptr;
+  std::int64_t context_tokens = 0;
+};
+
+/// Every prompt n times, decoded together; streamed or whole from the same pieces of text.
+class Generation : public PendingAnswer {
+ public:
+  /// Hands all sequences to the engine, or none. 429 when its queue is full; 503 when it takes
+  /// nothing; 400 when it refuses.
+  static std::variant<std::shared_ptr<PendingAnswer>, ApiError> start(GenerationRequest request,
+                                                                      GenerationServices services,
+                                                                      std::string id);
+  Generation(GenerationRequest request, GenerationServices services, std::string id);
+
+  void on_progress(std::function<void()> wake) override { events_->on_push(std::move(wake)); }
+  bool streams() const override { return request_.stream; }
+  Progress advance() override;
+  void cancel() override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  Status submit();
+  Status submit_one(std::size_t prompt_idx, std::int64_t n_idx);
+  std::string take(const TokenEvent& event);
+  void observe_token(std::size_t choice_idx, Clock::time_point time);
+  void count(const Choice& choice);
+  void cancel_open();
+  Progress finish();
+  Progress fail();
+  Usage usage() const;
+
+  const GenerationRequest request_;
+  const GenerationServices services_;
+  const std::shared_ptr<EventQueue> events_ = std::make_shared<EventQueue>();
+  const AnswerWriter writer_;
+  const Clock::time_point start_ = Clock::now();
+
+  std::unordered_map<RequestId, std::size_t> choice_of_;  // of sequences in the engine
+  std::vector<Choice> choices_;
+  std::vector<std::string> texts_;             // of answers that do not stream
+  std::vector<Clock::time_point> last_token_;  // of each choice
+  std::optional<std::string> error_;
+};
+
+}  // namespace halfbyte::server
+
+#endif  // HALFBYTE_SERVER_GENERATION_H_

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What /v1/chat/completions and /v1/completions ask for, read and checked.
+#ifndef HALFBYTE_SERVER_GENERATION_REQUEST_H_
+#define HALFBYTE_SERVER_GENERATION_REQUEST_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "halfbyte/engine.h"
+#include "server/json.h"
+#include "server/model_text.h"
+
+namespace halfbyte::server {
+
+struct GenerationRequest {
+  bool is_chat = false;
+  std::string model;                               // as asked for
+  std::vector<std::vector<std::int32_t>> prompts;  // ids
+  SamplingParams sampling;                         // max_new_tokens: see `max_tokens`
+  std::optional<std::int64_t> max_tokens;          // none: the rest of the context
+  std::int64_t n = 1;
+  std::vector<std::string> stop;
+  bool include_stop_string = false;
+  bool skip_special_tokens = true;
+  bool stream = false;
+  bool include_usage = false;
+  bool continuous_usage = false;
+};
+
+/// What is served, as far as requests depend on it.
+struct RequestScope {
+  const ModelText* text = nullptr;
+  std::vector<std::string> model_names;  // the first is the default
+  std::int64_t vocab_size = 0;           // of the model
+  std::int64_t context_tokens = 0;       // the longest sequence that fits the context and the cache
+  std::function<std::uint64_t()> random_seed;
+};
+
+/// @return 400 with the path of the field that is wrong; 404 for another model.
+std::variant<GenerationRequest, ApiError> read_chat_request(const Json& body,
+                                                            const RequestScope& scope);
+std::variant<GenerationRequest, ApiError> read_completion_request(const Json& body,
+                                                                  const RequestScope& scope);
+
+/// The served name that `body` asks for; 404 `model_not_found` in `error`.
+std::string read_model_name(const Json& body,
+                            const RequestScope& scope,
+                            std::optional<ApiError>& error);
+/// An array of ids of the model's vocabulary; `name` in `reader`.
+std::vector<std::int32_t> read_token_ids(FieldReader& reader,
+                                         std::string_view name,
+                                         const Json& array,
+                                         std::int64_t vocab_size);
+/// Fields that both endpoints share.
+void read_shared_fields(const Json& body,
+                        const RequestScope& scope,
+                        GenerationRequest& request,
+                        std::optional<ApiError>& error);
+/// The conversation in `body` as the template makes it, in ids.
+std::vector<std::int32_t> read_conversation(const Json& body,
+                                            const RequestScope& scope,
+                                            std::optional<ApiError>& error);
+/// 400 `unsupported_value` for a field that asks for what the engine cannot do.
+void refuse_unsupported(const Json& body, bool is_chat, std::optional<ApiError>& error);
+/// Names of fields of `body` that nothing reads.
+std::vector<std::string> unknown_fields(const Json& body);
+
+}  // namespace halfbyte::server
+
+#endif  // HALFBYTE_SERVER_GENERATION_REQUEST_H_

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/json.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <vector>
+
+#include "text/utf8.h"
+
+namespace halfbyte::server {
+namespace {
+
+constexpr std::size_t kMaxDepth = 64;
+constexpr std::int64_t kMaxMembers = 1024;
+
+ApiError invalid_json(std::string message) {
+  return {400, std::move(message), "", "invalid_json"};
+}
+
+// Follows brackets and counts members outside strings, before anything is built.
+class ShapeCheck {
+ public:
+  std::optional<std::string> run(std::string_view text) {
+    for (const char c : text) {
+      if (in_string_) {
+        step_in_string(c);
+      } else if (auto problem = step(c)) {
+        return problem;
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  void step_in_string(char c) {
+    if (escaped_) {
+      escaped_ = false;
+    } else if (c == '\\') {
+      escaped_ = true;
+    } else if (c == '"') {
+      in_string_ = false;
+    }
+  }
+
+  std::optional<std::string> step(char c) {
+    if (c == '"') in_string_ = true;
+    if (c == '{' || c == '[') members_.push_back(0);
+    if ((c == '}' || c == ']') && !members_.empty()) members_.pop_back();
+    if (members_.size() > kMaxDepth) {
+      return fmt::format("the body is nested deeper than {} levels", kMaxDepth);
+    }
+    if (c == ':' && !members_.empty() && ++members_.back() > kMaxMembers) {
+      return fmt::format("an object of the body has more than {} members", kMaxMembers);
+    }
+    return std::nullopt;
+  }
+
+  std::vector<std::int64_t> members_;  // of each open bracket
+  bool in_string_ = false;
+  bool escaped_ = false;
+};
+
+// The library's message without its "[json.exception.parse_error.101] " in front.
+std::string plain_message(std::string_view what) {
+  const std::size_t end = what.find("] ");
+  return std::string(end == std::string_view::npos ? what : what.substr(end + 2));
+}
+
+}  // namespace
+
+std::string to_text(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::variant<Json, ApiError> parse_object(std::string_view body) {
+  if (const std::size_t bad = find_invalid_utf8(body); bad != std::string_view::npos) {
+    return invalid_json(fmt::format("the body is not UTF-8 at byte {}", bad));
+  }
+  if (auto problem = ShapeCheck().run(body)) return invalid_json(*problem);
+  try {
+    Json json = Json::parse(body);
+    if (json.is_object()) return json;
+    return invalid_json(fmt::format("the body is {}, want an object", json.type_name()));
+  } catch (const Json::exception& e) {
+    return invalid_json("the body is not JSON: " + plain_message(e.what()));
+  }
+}
+
+const Json* FieldReader::find(std::string_view name) const {
+  const auto found = object_.find(name);
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+std::optional<bool> FieldReader::boolean(std::string_view name) {
+  const Json* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_boolean()) return value->get<bool>();
+  fail_type(name, "true or false", *value);
+  return std::nullopt;
+}
+
+std::optional<std::string> FieldReader::string(std::string_view name) {
+  const Json* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_string()) return value->get<std::string>();
+  fail_type(name, "a string", *value);
+  return std::nullopt;
+}
+
+std::optional<std::int64_t> FieldReader::integer(std::string_view name,
+                                                 std::int64_t low,
+                                                 std::int64_t high) {
+  const Json* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number_integer()) {
+    fail_type(name, "an integer", *value);
+    return std::nullopt;
+  }
+  const bool fits = !value->is_number_unsigned() ||
+                    value->get<std::uint64_t>() <= std::numeric_limits<std::int64_t>::max();
+  if (fits && value->get<std::int64_t>() >= low && value->get<std::int64_t>() <= high) {
+    return value->get<std::int64_t>();
+  }
+  fail(name, fmt::format("{} is {}, want {} to {}", path_of(name), value->dump(), low, high));
+  return std::nullopt;
+}
+
+std::optional<double> FieldReader::number(std::string_view name,
+                                          double low,
+                                          double high,
+                                          bool above_low) {
+  const Json* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number()) {
+    fail_type(name, "a number", *value);
+    return std::nullopt;
+  }
+  const auto given = value->get<double>();
+  if ((above_low ? given > low : given >= low) && given <= high) return given;
+  fail(name, fmt::format("{} is {}, want {} {} to {}", path_of(name), value->dump(),
+                         above_low ? "above" : "from", low, high));
+  return std::nullopt;
+}
+
+const Json* FieldReader::array(std::string_view name) {
+  const Json* value = find(name);
+  if (value == nullptr || value->is_array()) return value;
+  fail_type(name, "an array", *value);
+  return nullptr;
+}
+
+const Json* FieldReader::object(std::string_view name) {
+  const Json* value = find(name);
+  if (value == nullptr || value->is_object()) return value;
+  fail_type(name, "an object", *value);
+  return nullptr;
+}
+
+std::string FieldReader::path_of(std::string_view name) const {
+  return path_.empty() ? std::string(name) : fmt::format("{}.{}", path_, name);
+}
+
+void FieldReader::fail(std::string_view name, std::string message, std::string code) {
+  if (!error_) error_ = ApiError{400, std::move(message), path_of(name), std::move(code)};
+}
+
+void FieldReader::fail_type(std::string_view name, std::string_view wanted, const Json& got) {
+  fail(name, fmt::format("{} is {}, want {}", path_of(name),
+                         got.is_number() ? got.dump() : "of type " + std::string(got.type_name()),
+                         wanted));
+}
+
+}  // namespace halfbyte::server

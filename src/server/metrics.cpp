@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <array>
+
+namespace halfbyte::server {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Family;
+using prometheus::Gauge;
+using prometheus::Histogram;
+using Buckets = Histogram::BucketBoundaries;
+
+constexpr double kBlockTokens = 16.0;
+constexpr std::array kStates = {"loading", "ready", "draining", "failed"};
+
+const Buckets& seconds_buckets() {
+  static const Buckets buckets = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1,  0.2,
+                                  0.5,   1.0,   2.0,   5.0,  10.0, 30.0, 60.0, 300.0};
+  return buckets;
+}
+
+const Buckets& token_buckets() {
+  static const Buckets buckets = {1,    4,    16,   64,   128,   256,   512,
+                                  1024, 2048, 4096, 8192, 16384, 32768, 131072};
+  return buckets;
+}
+
+}  // namespace
+
+struct Metrics::Impl {
+  explicit Impl(const std::string& model_name) : labels{{"model_name", model_name}} {}
+
+  Family<Gauge>& gauges(const char* name, const char* help) {
+    return prometheus::BuildGauge().Name(name).Help(help).Labels(labels).Register(registry);
+  }
+  Gauge& gauge(const char* name, const char* help) { return gauges(name, help).Add({}); }
+  Family<Counter>& counters(const char* name, const char* help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Labels(labels).Register(registry);
+  }
+  Counter& counter(const char* name, const char* help) { return counters(name, help).Add({}); }
+  Histogram& histogram(const char* name, const char* help, const Buckets& buckets) {
+    return prometheus::BuildHistogram().Name(name).Help(help).Labels(labels).Register(registry).Add(
+        {}, buckets);
+  }
+
+  const prometheus::Labels labels;
+  prometheus::Registry registry;
+  Gauge& running = gauge("halfbyte:num_running_reqs", "Sequences that are decoded or prefilled");
+  Gauge& queued = gauge("halfbyte:num_queue_reqs", "Sequences that wait");
+  Gauge& usage = gauge("halfbyte:token_usage", "Share of the KV cache in use, 0 to 1");
+  Gauge& capacity = gauge("halfbyte:max_total_num_tokens", "Tokens that the KV cache holds");
+  Gauge& used = gauge("halfbyte:num_used_tokens", "Tokens of the KV cache in use, in whole blocks");
+  Gauge& free_blocks = gauge("halfbyte:num_free_blocks", "Blocks of the KV cache that are free");
+  Gauge& steps = gauge("halfbyte:num_steps", "Steps of the engine since start");
+  Gauge& prefill = gauge("halfbyte:num_prefill_tokens", "Tokens prefilled since start");
+  Gauge& decode = gauge("halfbyte:num_decode_tokens", "Tokens decoded since start");
+  Gauge& startup = gauge("halfbyte:startup_time_seconds", "From start to ready");
+  Family<Gauge>& states = gauges("halfbyte:engine_state", "1 for the state that it is in");
+  Counter& prompt_tokens =
+      counter("halfbyte:prompt_tokens_total", "Prompt tokens of finished sequences");
+  Counter& generated =
+      counter("halfbyte:generation_tokens_total", "Generated tokens of finished sequences");
+  Counter& aborted = counter("halfbyte:num_aborted_requests_total",
+                             "Sequences whose client left, or that a shutdown ended");
+  Family<Counter>& finished = counters("halfbyte:num_requests_total", "Sequences that ended");
+  Family<Counter>& rejected = counters("halfbyte:num_rejected_requests_total", "Requests refused");
+  Histogram& first_token = histogram("halfbyte:time_to_first_token_seconds",
+                                     "From a request to its first token",
+                                     seconds_buckets());
+  Histogram& inter_token = histogram(
+      "halfbyte:inter_token_latency_seconds", "Between tokens of a sequence", seconds_buckets());
+  Histogram& end_to_end = histogram(
+      "halfbyte:e2e_request_latency_seconds", "From a request to its end", seconds_buckets());
+  Histogram& prompt_lengths =
+      histogram("halfbyte:prompt_tokens_histogram", "Tokens of a prompt", token_buckets());
+  Histogram& answer_lengths =
+      histogram("halfbyte:generation_tokens_histogram", "Tokens of an answer", token_buckets());
+};
+
+Metrics::Metrics(const std::string& model_name) : impl_(std::make_unique<Impl>(model_name)) {}
+Metrics::~Metrics() = default;
+
+void Metrics::count_finished(const std::string& reason,
+                             std::int64_t prompt_tokens,
+                             std::int64_t generated_tokens,
+                             double seconds) {
+  impl_->finished.Add({{"finished_reason", reason}}).Increment();
+  if (reason == "abort") impl_->aborted.Increment();
+  impl_->prompt_tokens.Increment(static_cast<double>(prompt_tokens));
+  impl_->generated.Increment(static_cast<double>(generated_tokens));
+  impl_->end_to_end.Observe(seconds);
+  impl_->prompt_lengths.Observe(static_cast<double>(prompt_tokens));
+  impl_->answer_lengths.Observe(static_cast<double>(generated_tokens));
+}
+
+void Metrics::count_rejected(int status) {
+  impl_->rejected.Add({{"status", std::to_string(status)}}).Increment();
+}
+
+void Metrics::observe_first_token(double seconds) {
+  impl_->first_token.Observe(seconds);
+}
+
+void Metrics::observe_inter_token(double seconds) {
+  impl_->inter_token.Observe(seconds);
+}
+
+void Metrics::set_startup_seconds(double seconds) {
+  impl_->startup.Set(seconds);
+}
+
+std::string Metrics::render(const EngineStats& stats, const std::string& state) {
+  const auto used = static_cast<double>(stats.total_blocks - stats.free_blocks);
+  const auto total = static_cast<double>(stats.total_blocks);
+  impl_->running.Set(static_cast<double>(stats.running));
+  impl_->queued.Set(static_cast<double>(stats.waiting));
+  impl_->usage.Set(total > 0 ? used / total : 0.0);
+  impl_->capacity.Set(total * kBlockTokens);
+  impl_->used.Set(used * kBlockTokens);
+  impl_->free_blocks.Set(static_cast<double>(stats.free_blocks));
+  impl_->steps.Set(static_cast<double>(stats.steps));
+  impl_->prefill.Set(static_cast<double>(stats.prefill_tokens));
+  impl_->decode.Set(static_cast<double>(stats.decode_tokens));
+  for (const char* name : kStates) {
+    impl_->states.Add({{"state", name}}).Set(state == name ? 1.0 : 0.0);
+  }
+  return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
+}
+
+}  // namespace halfbyte::server

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef HALFBYTE_SERVER_METRICS_H_
+#define HALFBYTE_SERVER_METRICS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "halfbyte/engine.h"
+
+namespace halfbyte::server {
+
+/// What /metrics shows. Thread-safe.
+class Metrics {
+ public:
+  explicit Metrics(const std::string& model_name);
+  ~Metrics();
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+
+  void count_finished(const std::string& reason,
+                      std::int64_t prompt_tokens,
+                      std::int64_t generated_tokens,
+                      double seconds);
+  void count_rejected(int status);
+  void observe_first_token(double seconds);
+  void observe_inter_token(double seconds);
+  void set_startup_seconds(double seconds);
+
+  /// The Prometheus text; `stats` as they are now, `state` the server's.
+  std::string render(const EngineStats& stats, const std::string& state);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace halfbyte::server
+
+#endif  // HALFBYTE_SERVER_METRICS_H_

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Start, keys and shutdown of `halfbyte serve`: life_cycle_test.py COMMAND MODEL."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+from serving import Server, chat_body, events
+
+COMMAND, MODEL = sys.argv[1:3]
+LONG = chat_body("Count.", ignore_eos=True, stream=True)
+
+
+def stream_in_background(server, body):
+    """A thread that reads a stream into the list it comes with, begun when the first token is there."""
+    received = []
+    connection = server.connect()
+    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    received.append(response.read(1))
+
+    def read():
+        received.append(response.read())
+        connection.close()
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    return thread, received
+
+
+class LifeCycle(unittest.TestCase):
+    def test_finishes_what_runs_after_sigterm(self):
+        server = Server(COMMAND, MODEL).ready()
+        thread, received = stream_in_background(server, dict(LONG, max_tokens=60))
+        os.kill(server.process.pid, signal.SIGTERM)
+        thread.join(60)
+        self.assertEqual(events(b"".join(received))[-1]["choices"][0]["finish_reason"], "length")
+        self.assertEqual(server.process.wait(30), 0)
+
+    def test_ends_what_runs_with_an_error_at_a_second_signal(self):
+        server = Server(COMMAND, MODEL).ready()
+        thread, received = stream_in_background(server, LONG)
+        os.kill(server.process.pid, signal.SIGINT)
+        time.sleep(0.3)
+        self.assertEqual(server.request("GET", "/health")[0], 503)
+        self.assertEqual(server.request("POST", "/v1/chat/completions", chat_body("Hi"))[0], 503)
+        os.kill(server.process.pid, signal.SIGINT)
+        thread.join(60)
+        self.assertIn("shutting down", events(b"".join(received))[-1]["error"]["message"])
+        self.assertEqual(server.process.wait(30), 0)
+
+    def test_ends_what_runs_after_the_timeout(self):
+        server = Server(COMMAND, MODEL, "--shutdown-timeout", "0").ready()
+        thread, received = stream_in_background(server, LONG)
+        self.assertEqual(server.stop(), 0)
+        thread.join(60)
+        self.assertIn("error", events(b"".join(received))[-1])
+
+    def test_asks_for_its_key(self):
+        server = Server(COMMAND, MODEL, "--api-key", "secret").ready()
+        path, body = "/v1/chat/completions", chat_body("Hi", max_tokens=1)
+        status, headers, data = server.request("POST", path, body)
+        self.assertEqual((status, headers["WWW-Authenticate"]), (401, "Bearer"))
+        self.assertEqual(json.loads(data)["error"]["type"], "authentication_error")
+        self.assertEqual(server.request("POST", path, body, {"Authorization": "Bearer wrong"})[0], 401)
+        self.assertEqual(server.request("POST", path, body, {"Authorization": "Bearer secret"})[0], 200)
+        self.assertEqual(server.stop(), 0)
+
+    def test_names_what_is_wrong_and_exits_with_1(self):
+        taken = Server(COMMAND, MODEL)
+        for arguments, words in (
+                ([MODEL, "--port", str(taken.port)], "give another --host or --port"),
+                ([MODEL, "--port", "0", "--max-total-tokens", "-1"], "--max-total-tokens"),
+                (["/nothing"], "/nothing"),
+                ([MODEL, "--port", "0", "--moe-runner-backend", "cuda_sm90"], "cuda_sm90")):
+            done = subprocess.run([COMMAND, "serve", *arguments], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn(words, done.stderr)
+        taken.ready()
+        self.assertEqual(taken.stop(), 0)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The table of fields in docs/server-api.md, row by row, on the shipped model's text.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/generation_request.h"
+
+namespace halfbyte::server {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::int64_t kVocab = 2048;
+constexpr std::int64_t kContext = 64;
+
+const ModelText& model_text() {
+  static const std::unique_ptr<ModelText> text = [] {
+    auto loaded = ModelText::load(
+        std::string(HALFBYTE_SOURCE_DIR) + "/models/gsm-mini-qwen3moe-nvfp4", false);
+    EXPECT_TRUE(loaded.ok()) << loaded.status().to_string();
+    return std::move(loaded).value();
+  }();
+  return *text;
+}
+
+RequestScope scope() {
+  return {.text = &model_text(),
+          .model_names = {"first", "second"},
+          .vocab_size = kVocab,
+          .context_tokens = kContext,
+          .random_seed = [] { return 77; }};
+}
+
+std::variant<GenerationRequest, ApiError> read(bool is_chat, Json body) {
+  if (is_chat && !body.contains("messages"))
+    body["messages"] = Json::parse(R"([{"role": "user", "content": "Hi"}])");
+  if (!is_chat && !body.contains("prompt")) body["prompt"] = "Hi";
+  return is_chat ? read_chat_request(body, scope()) : read_completion_request(body, scope());
+}
+
+GenerationRequest accepted(bool is_chat, const char* body) {
+  auto result = read(is_chat, Json::parse(body));
+  if (const auto* error = std::get_if<ApiError>(&result)) {
+    ADD_FAILURE() << body << ": " << error->message;
+    return {};
+  }
+  return std::get<GenerationRequest>(std::move(result));
+}
+
+ApiError refused(bool is_chat, const char* body) {
+  auto result = read(is_chat, Json::parse(body));
+  const auto* error = std::get_if<ApiError>(&result);
+  return error != nullptr ? *error : ApiError{200, "accepted", "accepted", "accepted"};
+}
+
+struct Refusal {
+  const char* body;
+  const char* param;
+  const char* code = "";
+};
+
+void expect_refused(bool is_chat, const std::vector<Refusal>& table) {
+  for (const auto& [body, param, code] : table) {
+    const ApiError error = refused(is_chat, body);
+    EXPECT_EQ(error.status, 400) << body;
+    EXPECT_EQ(error.param, param) << body;
+    EXPECT_EQ(error.code, code) << body;
+  }
+}
+
+TEST(Request, RefusesValuesOutOfRange) {
+  const std::vector<Refusal> table = {
+      {R"({"max_tokens": 0})", "max_tokens"},
+      {R"({"max_tokens": -1})", "max_tokens"},
+      {R"({"max_tokens": 2147483648})", "max_tokens"},
+      {R"({"max_tokens": 1.5})", "max_tokens"},
+      {R"({"max_completion_tokens": 0})", "max_completion_tokens"},
+      {R"({"temperature": -1})", "temperature"},
+      {R"({"temperature": "hot"})", "temperature"},
+      {R"({"top_p": 0})", "top_p"},
+      {R"({"top_p": 1.1})", "top_p"},
+      {R"({"top_k": -2})", "top_k"},
+      {R"({"n": 0})", "n"},
+      {R"({"n": 129})", "n"},
+      {R"({"seed": 1.5})", "seed"},
+      {R"({"stop": ""})", "stop"},
+      {R"({"stop": [""]})", "stop"},
+      {R"({"stop": [3]})", "stop"},
+      {R"({"stop": ["1","2","3","4","5","6","7","8","9","10","11","12","13","14","15","16","17"]})",
+       "stop"},
+      {R"({"stop_token_ids": [2048]})", "stop_token_ids"},
+      {R"({"stop_token_ids": [-1]})", "stop_token_ids"},
+      {R"({"stop_token_ids": ["1"]})", "stop_token_ids"},
+      {R"({"stream": 1})", "stream"},
+      {R"({"stream": true, "stream_options": {"include_usage": 1}})",
+       "stream_options.include_usage"},
+      {R"({"ignore_eos": 1})", "ignore_eos"},
+      {R"({"user": 3})", "user"},
+      {R"({"model": 3})", "model"},
+  };
+  expect_refused(true, table);
+  expect_refused(false, table);
+}
+
+TEST(Request, NamesWhatTheEngineCannotDo) {
+  const std::vector<Refusal> both = {
+      {R"({"presence_penalty": 0.5})", "presence_penalty", "unsupported_value"},
+      {R"({"frequency_penalty": -1})", "frequency_penalty", "unsupported_value"},
+      {R"({"repetition_penalty": 1.1})", "repetition_penalty", "unsupported_value"},
+      {R"({"min_p": 0.1})", "min_p", "unsupported_value"},
+      {R"({"min_tokens": 3})", "min_tokens", "unsupported_value"},
+      {R"({"logit_bias": {"1": 5}})", "logit_bias", "unsupported_value"},
+      {R"({"logprobs": true})", "logprobs", "unsupported_value"},
+      {R"({"regex": "a*"})", "regex", "unsupported_value"},
+  };
+  expect_refused(true, both);
+  expect_refused(false, both);
+  expect_refused(true, {{R"({"top_logprobs": 2})", "top_logprobs", "unsupported_value"},
+                        {R"({"response_format": {"type": "json_object"}})", "response_format",
+                         "unsupported_value"}});
+  expect_refused(false, {{R"({"logprobs": 0})", "logprobs", "unsupported_value"},
+                         {R"({"echo": true})", "echo", "unsupported_value"},
+                         {R"({"suffix": "x"})", "suffix", "unsupported_value"},
+                         {R"({"best_of": 2})", "best_of", "unsupported_value"}});
+}
+
+TEST(Request, TakesUnsupportedFieldsAtValuesThatAskForNothing) {
+  accepted(true, R"({"presence_penalty": 0.0, "frequency_penalty": 0, "logit_bias": {},
+                     "logprobs": false, "response_format": {"type": "text"}, "min_p": null})");
+  accepted(false, R"({"best_of": 2, "n": 2, "echo": false, "suffix": null, "logprobs": null})");
+}
+
+TEST(Request, RefusesEmptyPrompts) {
+  expect_refused(false, {{R"({"prompt": ""})", "prompt"},
+                         {R"({"prompt": [""]})", "prompt[0]"},
+                         {R"({"prompt": []})", "prompt"},
+                         {R"({"prompt": [[]]})", "prompt[0]"},
+                         {R"({"prompt": ["a", ""]})", "prompt[1]"},
+                         {R"({"prompt": [2048]})", "prompt"},
+                         {R"({"prompt": [-1]})", "prompt"},
+                         {R"({"prompt": [[1, 2048]]})", "prompt[0]"},
+                         {R"({"prompt": [1, "a"]})", "prompt"},
+                         {R"({"prompt": ["a", 1]})", "prompt[1]"},
+                         {R"({"prompt": 7})", "prompt"},
+                         {R"({"prompt": null})", "prompt"}});
+}
+
+TEST(Request, TakesEveryFormOfPrompt) {
+  EXPECT_EQ(accepted(false, R"({"prompt": [5, 2047]})").prompts,
+            (std::vector<std::vector<std::int32_t>>{{5, 2047}}));
+  EXPECT_EQ(accepted(false, R"({"prompt": [[5], [6, 7]]})").prompts,
+            (std::vector<std::vector<std::int32_t>>{{5}, {6, 7}}));
+  const auto one = accepted(false, R"({"prompt": "Hi"})").prompts;
+  const auto two = accepted(false, R"({"prompt": ["Hi", "Hi"]})").prompts;
+  EXPECT_EQ(two, (std::vector<std::vector<std::int32_t>>{one[0], one[0]}));
+}
+
+TEST(Request, RefusesAPromptAsLongAsTheContext) {
+  Json body = {{"prompt", std::vector<int>(kContext - 1, 5)}};
+  EXPECT_TRUE(std::holds_alternative<GenerationRequest>(read(false, body)));
+  body["prompt"].push_back(5);
+  const auto result = read(false, body);
+  const ApiError error = std::get<ApiError>(result);
+  EXPECT_EQ(error.code, "context_length_exceeded");
+  EXPECT_THAT(error.message, HasSubstr("64 tokens, want fewer than the context of 64"));
+}
+
+TEST(Request, LimitsSequences) {
+  Json body = {{"prompt", std::vector<std::string>(3, "Hi")}, {"n", 100}};
+  EXPECT_EQ(std::get<ApiError>(read(false, body)).param, "n");
+}
+
+TEST(Request, HasTheDocumentedDefaults) {
+  const GenerationRequest chat = accepted(true, "{}");
+  EXPECT_EQ(chat.model, "first");
+  EXPECT_EQ(chat.max_tokens, std::nullopt);
+  EXPECT_EQ(chat.sampling.temperature, 1.0F);
+  EXPECT_EQ(chat.sampling.top_p, 1.0F);
+  EXPECT_EQ(chat.sampling.top_k, 0);
+  EXPECT_EQ(chat.sampling.seed, 77U);
+  EXPECT_EQ(chat.n, 1);
+  EXPECT_TRUE(chat.skip_special_tokens);
+  EXPECT_EQ(accepted(false, "{}").max_tokens, 16);
+}
+
+TEST(Request, LetsTheNewerNameOfMaxTokensWin) {
+  EXPECT_EQ(accepted(true, R"({"max_tokens": 5, "max_completion_tokens": 7})").max_tokens, 7);
+}
+
+TEST(Request, TakesAnySixtyFourBitSeed) {
+  EXPECT_EQ(accepted(true, R"({"seed": 18446744073709551615})").sampling.seed, ~std::uint64_t{0});
+  EXPECT_EQ(accepted(true, R"({"seed": -1})").sampling.seed, ~std::uint64_t{0});
+}
+
+TEST(Request, HandsHugeTemperaturesOnAsFiniteOnes) {
+  EXPECT_TRUE(std::isfinite(accepted(true, R"({"temperature": 1e300})").sampling.temperature));
+}
+
+TEST(Request, IgnoresStreamOptionsWithoutStream) {
+  EXPECT_FALSE(accepted(true, R"({"stream_options": {"include_usage": true}})").include_usage);
+  EXPECT_TRUE(accepted(true, R"({"stream": true, "stream_options": {"include_usage": true}})")
+                  .include_usage);
+}
+
+TEST(Request, KnowsTheModelsByName) {
+  EXPECT_EQ(accepted(true, R"({"model": "second"})").model, "second");
+  const ApiError error = refused(true, R"({"model": "third"})");
+  EXPECT_EQ(error.status, 404);
+  EXPECT_EQ(error.code, "model_not_found");
+  EXPECT_THAT(error.message, HasSubstr("first, second"));
+}
+
+TEST(Request, NamesUnknownFields) {
+  EXPECT_EQ(unknown_fields(Json::parse(R"({"model": "a", "min_p": 0, "foo": 1})")),
+            std::vector<std::string>{"foo"});
+}
+
+// ---- conversations
+
+TEST(Conversation, RefusesMalformedMessages) {
+  expect_refused(
+      true, {{R"({"messages": []})", "messages"},
+             {R"({"messages": "Hi"})", "messages"},
+             {R"({"messages": ["Hi"]})", "messages[0]"},
+             {R"({"messages": [{"content": "a"}]})", "messages[0].role"},
+             {R"({"messages": [{"role": "robot", "content": "a"}]})", "messages[0].role"},
+             {R"({"messages": [{"role": "user"}]})", "messages[0].content"},
+             {R"({"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": 3}]})",
+              "messages[1].content"},
+             {R"({"messages": [{"role": "user", "content": [{"type": "text"}]}]})",
+              "messages[0].content[0].text"},
+             {R"({"messages": [{"role": "user", "content": ["a"]}]})", "messages[0].content[0]"},
+             {R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})",
+              "messages[0].content[0].type", "unsupported_value"},
+             {R"({"messages": [{"role": "tool", "content": "a"}]})", "messages[0].tool_call_id"},
+             {R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f",
+            "arguments": {}}}]}]})",
+              "messages[0].tool_calls[0].function.arguments"}});
+}
+
+TEST(Conversation, JoinsPartsToOneText) {
+  const auto whole = accepted(true, R"({"messages": [{"role": "user", "content": "What is"}]})");
+  const auto parts = accepted(true, R"({"messages": [{"role": "user", "content": [
+      {"type": "text", "text": "What"}, {"type": "text", "text": " is"}]}]})");
+  EXPECT_EQ(parts.prompts, whole.prompts);
+}
+
+TEST(Conversation, TakesDeveloperForSystem) {
+  EXPECT_EQ(accepted(true, R"({"messages": [{"role": "developer", "content": "Be"}]})").prompts,
+            accepted(true, R"({"messages": [{"role": "system", "content": "Be"}]})").prompts);
+}
+
+// The template writes "<|im_start|>assistant\n" for it.
+TEST(Conversation, EndsWithTheGenerationPromptUnlessAskedNotTo) {
+  const auto with = accepted(true, "{}").prompts[0];
+  const auto without = accepted(true, R"({"add_generation_prompt": false})").prompts[0];
+  EXPECT_GT(with.size(), without.size());
+  EXPECT_TRUE(std::equal(without.begin(), without.end(), with.begin()));
+}
+
+TEST(Conversation, ChecksTools) {
+  expect_refused(
+      true,
+      {{R"({"tools": [{"type": "function", "function": {"name": "a b"}}]})",
+        "tools[0].function.name"},
+       {R"({"tools": [{"type": "other"}]})", "tools[0].type"},
+       {R"({"tools": [{"type": "function"}]})", "tools[0].function"},
+       {R"({"tools": [{"type": "function", "function": {"name": "f", "parameters": 1}}]})",
+        "tools[0].function.parameters"},
+       {R"({"tools": [{"type": "function", "function": {"name": "f"}},
+                      {"type": "function", "function": {"name": "f"}}]})",
+        "tools[1].function.name"},
+       {R"({"tool_choice": "required"})", "tool_choice"},
+       {R"({"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "required"})",
+        "tool_choice", "unsupported_value"}});
+  accepted(true, R"({"tools": [{"type": "function", "function": {"name": "f"}}]})");
+}
+
+TEST(Conversation, DoesNotLetTemplateArgumentsReplaceMessages) {
+  expect_refused(true, {{R"({"chat_template_kwargs": {"messages": []}})", "chat_template_kwargs"},
+                        {R"({"chat_template_kwargs": []})", "chat_template_kwargs"}});
+  accepted(true, R"({"chat_template_kwargs": {"enable_thinking": false}})");
+}
+
+}  // namespace
+}  // namespace halfbyte::server

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <memory>
+#include <thread>
+
+#include "command.h"
+#include "server/api.h"
+#include "server/http.h"
+
+namespace halfbyte::tool {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using server::Api;
+using server::HttpServer;
+
+constexpr const char* kDescription =
+    "Serves a model over HTTP, with OpenAI's API.\n\n"
+    "The port listens at once; GET /health is 200 when the model is loaded. What requests may ask "
+    "for,\n"
+    "and what is refused, is in docs/server-api.md.\n\n"
+    "Examples:\n"
+    "  halfbyte serve models/gsm-mini-qwen3moe-nvfp4\n"
+    "  halfbyte serve MODEL --host 0.0.0.0 --port 8000 --served-model-name my-model --api-key-file "
+    "KEYS\n"
+    "  curl http://127.0.0.1:30000/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+    "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"What is 12 / 4?\"}]}'\n\n"
+    "SIGTERM or Ctrl-C: new requests are refused, what runs may end; a second signal, or\n"
+    "--shutdown-timeout, ends it.\n\n"
+    "Exit status: 0 after a shutdown, 1 on an error.";
+
+constexpr const char* kServerGroup = "Server";
+constexpr std::chrono::milliseconds kSignalPoll{100};
+constexpr std::chrono::seconds kFlushTime{5};  // for the last events to reach clients that read
+
+struct ServeOptions {
+  EngineOptions engine;
+  server::HttpOptions http;
+  std::vector<std::string> model_names;
+  std::vector<std::string> api_keys;
+  std::string api_key_file;
+  std::int64_t max_queued_requests = 4096;
+  std::int64_t shutdown_timeout_s = 120;
+  std::int64_t sse_keepalive_s = 15;
+  bool openai_defaults = false;
+};
+
+// Signals are taken by wait_for_signal() alone: blocked before any thread starts.
+sigset_t shutdown_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  return signals;
+}
+
+bool wait_for_signal(std::chrono::milliseconds limit) {
+  const sigset_t signals = shutdown_signals();
+  const timespec time{limit.count() / 1000, (limit.count() % 1000) * 1'000'000};
+  return sigtimedwait(&signals, nullptr, &time) > 0;
+}
+
+void add_keys_of_file(ServeOptions& options) {
+  if (options.api_key_file.empty()) return;
+  std::ifstream file(options.api_key_file);
+  const std::size_t before = options.api_keys.size();
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty()) options.api_keys.push_back(line);
+  }
+  if (options.api_keys.size() > before) return;
+  exit_on_error({StatusCode::kNotFound,
+                 fmt::format("{}: no API key in it; want one a line", options.api_key_file)});
+}
+
+std::string directory_name(const std::string& path) {
+  return std::filesystem::weakly_canonical(path).filename().string();
+}
+
+// What one sequence may hold: its context, or the whole cache of a data-parallel rank.
+std::int64_t context_tokens(const Engine& engine, const EngineOptions& options) {
+  constexpr std::int64_t kBlockTokens = 16;
+  const std::int64_t cache =
+      engine.stats().total_blocks * kBlockTokens / std::max(options.moe.dp_size, 1);
+  return std::min(engine.info().max_context_tokens, cache);
+}
+
+std::unique_ptr<Engine> load(const EngineOptions& given, Api& api) {
+  EngineOptions options = given;
+  options.notice = print_notice;
+  options.load_progress = [&api](std::int64_t done, std::int64_t total) {
+    api.set_progress(total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0.0);
+    print_progress("loading layer", done, total);
+  };
+  return value_or_exit(Engine::create(options));
+}
+
+// Loads while the port answers already. A signal ends the process: nothing has begun.
+void load_and_get_ready(const ServeOptions& options, Api& api) {
+  auto loading = std::async(std::launch::async, [&] { return load(options.engine, api); });
+  while (loading.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    if (!wait_for_signal(kSignalPoll)) continue;
+    std::fflush(nullptr);
+    std::_Exit(0);
+  }
+  std::unique_ptr<Engine> engine = loading.get();
+  const std::int64_t context = context_tokens(*engine, options.engine);
+  api.set_ready(std::move(engine), context, options.max_queued_requests);
+}
+
+// Until nothing is under way, `limit` has passed (false), or a signal comes (false).
+bool wait_until_idle(const HttpServer& http, Clock::duration limit) {
+  const auto deadline = Clock::now() + limit;
+  while (http.num_active() > 0) {
+    if (wait_for_signal(kSignalPoll) || Clock::now() >= deadline) return false;
+  }
+  return true;
+}
+
+void shut_down(Api& api, HttpServer& http, std::chrono::seconds timeout) {
+  api.drain();
+  fmt::print(stderr, "shutting down: {} requests under way\n", http.num_active());
+  if (!wait_until_idle(http, timeout)) {
+    fmt::print(stderr, "ending {} requests\n", http.num_active());
+    api.end_all("the server is shutting down");
+    wait_until_idle(http, kFlushTime);
+  }
+  http.stop();
+}
+
+server::ApiOptions api_options(const ServeOptions& options) {
+  server::ApiOptions api;
+  api.model_names = options.model_names;
+  api.api_keys = options.api_keys;
+  api.version = HALFBYTE_VERSION;
+  api.notice = print_notice;
+  return api;
+}
+
+void print_ready(const ServeOptions& options, const server::SamplingDefaults& defaults) {
+  fmt::print(stderr,
+             "ready: {} ({}); where a request says nothing: temperature {}, top_p {}, top_k {}\n",
+             options.model_names.front(), options.openai_defaults ? "openai defaults" : "its own",
+             defaults.temperature, defaults.top_p, defaults.top_k);
+}
+
+void serve(ServeOptions options) {
+  const sigset_t signals = shutdown_signals();
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  add_keys_of_file(options);
+  if (options.model_names.empty()) {
+    options.model_names.push_back(directory_name(options.engine.model_path));
+  }
+  options.http.keep_alive_interval = std::chrono::seconds(options.sse_keepalive_s);
+  auto text =
+      value_or_exit(server::ModelText::load(options.engine.model_path, options.openai_defaults));
+  for (const std::string& line : text->notices()) {
+    print_notice(line);
+  }
+  const server::SamplingDefaults defaults = text->defaults();
+  Api api(api_options(options), std::move(text));
+  const auto http = value_or_exit(HttpServer::start(
+      options.http, [&api](const server::HttpRequest& request) { return api.handle(request); },
+      [](int status, const std::string& message) {
+        return server::error_body({status, message, "", ""});
+      }));
+  fmt::print(stderr, "listening on http://{}:{}\n", options.http.host, http->port());
+  load_and_get_ready(options, api);
+  print_ready(options, defaults);
+  while (!wait_for_signal(std::chrono::hours(1))) {
+  }
+  shut_down(api, *http, std::chrono::seconds(options.shutdown_timeout_s));
+}
+
+void add_server_options(CLI::App& command, ServeOptions& options) {
+  const auto add = [&command](const char* names, auto& value, const char* help) {
+    return command.add_option(names, value, help)->group(kServerGroup);
+  };
+  add("--host", options.http.host, "address to listen on")->capture_default_str();
+  add("--port", options.http.port, "port; 0: any free one")->capture_default_str();
+  add("--served-model-name", options.model_names,
+      "names that requests may use (default: the folder's)")
+      ->expected(1, 16);
+  add("--api-key", options.api_keys, "a key that requests must bring; may be repeated")
+      ->allow_extra_args(false);
+  add("--api-key-file", options.api_key_file, "a file of keys, one a line");
+  add("--max-queued-requests", options.max_queued_requests,
+      "requests that may wait; more are refused with 429")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->capture_default_str();
+  add("--shutdown-timeout", options.shutdown_timeout_s,
+      "seconds that requests under way have to end after a signal")
+      ->check(CLI::Range(0, 86400))
+      ->capture_default_str();
+  add("--sse-keepalive", options.sse_keepalive_s,
+      "seconds between comments in a stream that waits; 0: none")
+      ->check(CLI::Range(0, 3600))
+      ->capture_default_str();
+  command
+      .add_option_function<std::string>(
+          "--sampling-defaults",
+          [&options](const std::string& name) { options.openai_defaults = name == "openai"; },
+          "temperature, top_p and top_k of requests without them: the model's "
+          "generation_config.json, or 1, 1 and off")
+      ->check(CLI::IsMember({"model", "openai"}))
+      ->group(kServerGroup);
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app) {
+  auto options = std::make_shared<ServeOptions>();
+  CLI::App* command = app.add_subcommand("serve", kDescription);
+  command
+      ->add_option("model,--model-path,--model", options->engine.model_path, "Folder of the model")
+      ->required();
+  add_server_options(*command, *options);
+  add_engine_options(*command, options->engine);
+  add_moe_options(*command, options->engine.moe);
+  command->callback([options] { serve(*options); });
+}
+
+}  // namespace halfbyte::tool
