@@ -38,19 +38,32 @@ TEST(LayerMemory, HoldsThreeTimesTheCacheInWholeLayers) {
   EXPECT_EQ(num_rotating_layers(kShape, 8 * kExpertBytes + 1), 4);
 }
 
-// One layer of 8 experts and 3 bytes for the measurement of a cache of one.
+// One layer of 8 experts, 3 bytes for the measurement of a cache of one, 100 for a step.
 TEST(LayerMemory, IsRefusedWithBytesAndRemedyWhenItDoesNotFit) {
-  EXPECT_TRUE(check_layer_memory(kShape, 1, 8 * kExpertBytes + 3).ok());
-  EXPECT_TRUE(check_layer_memory(kShape, 1, 0).ok()) << "the system does not say";
-  const Status status = check_layer_memory(kShape, 1, 5 * kExpertBytes + 3);
+  constexpr std::int64_t kOther = 103;
+  EXPECT_TRUE(check_layer_memory(kShape, 1, 100, 8 * kExpertBytes + kOther).ok());
+  EXPECT_TRUE(check_layer_memory(kShape, 1, 100, 0).ok()) << "the system does not say";
+  const Status status = check_layer_memory(kShape, 1, 100, 5 * kExpertBytes + kOther);
   EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
   EXPECT_THAT(std::string(status.message()),
-              testing::AllOf(testing::HasSubstr("small: 27651 bytes wanted"),
-                             testing::HasSubstr("17283 bytes available"),
+              testing::AllOf(testing::HasSubstr("small: 27751 bytes wanted"),
+                             testing::HasSubstr("17383 bytes available"),
                              testing::HasSubstr("use --experts 5 or fewer")));
-  const Status hopeless = check_layer_memory(kShape, 1, kExpertBytes);
-  EXPECT_THAT(std::string(hopeless.message()), testing::HasSubstr("take a smaller shape"))
+  const Status hopeless = check_layer_memory(kShape, 1, 100, kExpertBytes);
+  EXPECT_THAT(std::string(hopeless.message()), testing::HasSubstr("fewer --tokens"))
       << "two experts are wanted at least";
+}
+
+// 2^28 rows of 65536 bf16 values are 32 TB.
+TEST(LayerMemory, CountsTheRowsOfAStep) {
+  LayerBenchOptions options;
+  options.shape = {"wide", 65536, 32, 2, 2, 2};
+  options.num_tokens = {1, std::int64_t{1} << 28};
+  options.cache_bytes = 1;
+  const auto bench = LayerBench::create(options);
+  ASSERT_FALSE(bench.ok());
+  EXPECT_EQ(bench.status().code(), StatusCode::kOutOfMemory) << bench.status().to_string();
+  EXPECT_THAT(std::string(bench.status().message()), testing::HasSubstr("fewer --tokens"));
 }
 
 TEST(LayerBench, TimesALayerOfEachMode) {

@@ -20,15 +20,26 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kCopiesOfCache = 3;
 constexpr int kSlices = 3;  // the machine is measured around each
 constexpr std::size_t kMinSliceSteps = 1;
-constexpr double kGigabyte = 1e9;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-std::int64_t wanted_bytes(const LayerShape& shape, std::int64_t cache_bytes) {
-  return num_rotating_layers(shape, cache_bytes) * shape.layer_bytes() +
-         kCopiesOfCache * cache_bytes;
+double gigabytes(std::int64_t bytes) {
+  return static_cast<double>(bytes) * 1e-9;
+}
+
+// What to do when there are `spare` bytes for experts.
+std::string memory_remedy(const LayerShape& shape, std::int64_t step_bytes, std::int64_t spare) {
+  if (spare < shape.top_k * shape.expert_bytes())
+    return "free memory, or take fewer --tokens or a smaller shape";
+  return fmt::format("use --experts {} or fewer{}", spare / shape.expert_bytes(),
+                     step_bytes > shape.layer_bytes() ? ", or fewer --tokens" : "");
+}
+
+/// x and y.
+std::int64_t row_bytes(const LayerShape& shape, std::int64_t num_tokens) {
+  return 2 * num_tokens * shape.hidden_size * dtype_bytes(DType::kBf16);
 }
 
 /// The steps of one row, each on the next layer.
@@ -103,33 +114,36 @@ std::int64_t num_rotating_layers(const LayerShape& shape, std::int64_t cache_byt
 
 Status check_layer_memory(const LayerShape& shape,
                           std::int64_t cache_bytes,
+                          std::int64_t step_bytes,
                           std::int64_t available_bytes) {
-  const std::int64_t wanted = wanted_bytes(shape, cache_bytes);
+  const std::int64_t num_experts =
+      num_rotating_layers(shape, cache_bytes) * shape.num_local_experts;
+  const std::int64_t other_bytes = kCopiesOfCache * cache_bytes + step_bytes;
+  const std::int64_t wanted = num_experts * shape.expert_bytes() + other_bytes;
   if (available_bytes == 0 || wanted <= available_bytes) return {};
-  const std::int64_t spare = available_bytes - kCopiesOfCache * cache_bytes;
-  const std::int64_t fitting = std::max<std::int64_t>(0, spare) / shape.expert_bytes();
-  const std::string remedy = fitting >= shape.top_k && fitting < shape.num_local_experts
-                                 ? fmt::format("use --experts {} or fewer", fitting)
-                                 : std::string("free memory, or take a smaller shape");
   return {StatusCode::kOutOfMemory,
-          fmt::format("{}: {} bytes wanted ({:.1f} GB: {} experts of {:.1f} MB, and {:.1f} GB to "
-                      "measure the memory with), {} bytes available ({:.1f} GB): {}",
-                      shape.name, wanted, static_cast<double>(wanted) / kGigabyte,
-                      num_rotating_layers(shape, cache_bytes) * shape.num_local_experts,
-                      static_cast<double>(shape.expert_bytes()) / 1e6,
-                      static_cast<double>(kCopiesOfCache * cache_bytes) / kGigabyte,
-                      available_bytes, static_cast<double>(available_bytes) / kGigabyte, remedy)};
+          fmt::format("{}: {} bytes wanted ({:.1f} GB: {} experts of {:.1f} MB, {:.1f} GB for a "
+                      "step, {:.1f} GB to measure the memory with), {} bytes available ({:.1f} "
+                      "GB): {}",
+                      shape.name, wanted, gigabytes(wanted), num_experts,
+                      gigabytes(shape.expert_bytes()) * 1e3, gigabytes(step_bytes),
+                      gigabytes(kCopiesOfCache * cache_bytes), available_bytes,
+                      gigabytes(available_bytes),
+                      memory_remedy(shape, step_bytes, available_bytes - other_bytes))};
 }
 
 Result<std::unique_ptr<LayerBench>> LayerBench::create(const LayerBenchOptions& options) {
   const std::int64_t cache_bytes = options.cache_bytes;
-  HALFBYTE_RETURN_IF_ERROR(
-      check_layer_memory(options.shape, cache_bytes, available_memory_bytes()));
+  MoeOptions moe = options.moe;
+  moe.capacity_tokens = *std::max_element(options.num_tokens.begin(), options.num_tokens.end());
+  HALFBYTE_ASSIGN_OR_RETURN(const std::int64_t workspace_bytes,
+                            synthetic_workspace_bytes(options.shape, moe));
+  HALFBYTE_RETURN_IF_ERROR(check_layer_memory(
+      options.shape, cache_bytes, workspace_bytes + row_bytes(options.shape, moe.capacity_tokens),
+      available_memory_bytes()));
   std::unique_ptr<LayerBench> bench(new LayerBench());
   bench->shape_ = options.shape;
   bench->slice_seconds_ = options.slice_seconds;
-  MoeOptions moe = options.moe;
-  moe.capacity_tokens = *std::max_element(options.num_tokens.begin(), options.num_tokens.end());
   HALFBYTE_ASSIGN_OR_RETURN(
       bench->layers_,
       make_synthetic_layers(options.shape, moe, num_rotating_layers(options.shape, cache_bytes)));

@@ -45,9 +45,11 @@ struct LayerBenchOptions {
   double slice_seconds = 0.4;                       // of each of three slices of steps
 };
 
-/// Ok, or kOutOfMemory with the bytes wanted, the bytes available, and the remedy.
+/// Ok, or kOutOfMemory with the bytes wanted, the bytes available (0: unknown), and the remedy.
+/// `step_bytes` are rows and scratch memory of the largest step.
 Status check_layer_memory(const LayerShape& shape,
                           std::int64_t cache_bytes,
+                          std::int64_t step_bytes,
                           std::int64_t available_bytes);
 
 /// Layers with random weights that are run with random routings.

@@ -6,7 +6,9 @@
 #include <span>
 #include <utility>
 
+#include "base/thread_pool.h"
 #include "formats/bf16.h"
+#include "moe/plan.h"
 
 namespace halfbyte::tool {
 namespace {
@@ -104,6 +106,15 @@ Result<std::vector<std::unique_ptr<MoeLayer>>> make_synthetic_layers(const Layer
     layers.push_back(std::move(layer));
   }
   return layers;
+}
+
+Result<std::int64_t> synthetic_workspace_bytes(const LayerShape& shape, const MoeOptions& options) {
+  DeviceLimits limits;
+  limits.num_threads = options.num_threads > 0 ? options.num_threads : usable_cores();
+  NoticeSink silent;
+  HALFBYTE_ASSIGN_OR_RETURN(const MoePlan plan,
+                            make_moe_plan(spec_of(shape), options, limits, 1, 0, silent));
+  return static_cast<std::int64_t>(plan.workspace.total_bytes());
 }
 
 std::vector<std::uint16_t> make_synthetic_rows(std::int64_t num_tokens, std::int64_t hidden_size) {

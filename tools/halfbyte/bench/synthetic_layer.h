@@ -21,6 +21,9 @@ Result<std::vector<std::unique_ptr<MoeLayer>>> make_synthetic_layers(const Layer
                                                                      const MoeOptions& options,
                                                                      std::int64_t num_layers);
 
+/// Scratch memory that such a layer plans. Errors: those of MoeLayer::create.
+Result<std::int64_t> synthetic_workspace_bytes(const LayerShape& shape, const MoeOptions& options);
+
 /// [num_tokens, hidden_size] bf16 values, normal with deviation 1.
 std::vector<std::uint16_t> make_synthetic_rows(std::int64_t num_tokens, std::int64_t hidden_size);
 
