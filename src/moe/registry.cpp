@@ -47,6 +47,12 @@ Status default_can_run(std::string_view transport,
   HALFBYTE_ASSIGN_OR_RETURN(const auto found, find_backend(backend));
   HALFBYTE_RETURN_IF_ERROR(found->can_use(limits));
   HALFBYTE_RETURN_IF_ERROR(found->can_run(spec, mode));
+  if (transport == "in_process" && found->device_kind() == DeviceKind::kCuda) {
+    return {StatusCode::kUnsupported,
+            fmt::format("{}: in_process moves tokens through host memory, and a layer on a CUDA "
+                        "device is one rank until nccl connects several",
+                        backend)};
+  }
   return transport_status(transport);
 }
 

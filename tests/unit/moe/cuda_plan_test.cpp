@@ -210,7 +210,7 @@ TEST(CudaPlan, SeveralRanksWaitForATransportOfDevices) {
   options.transport = "in_process";
   options.ep_size = 2;
   const std::string in_process = refusal(plan_of(small_spec(), 16, kH200, options, 2));
-  EXPECT_THAT(in_process, HasSubstr("a layer on a CUDA device is one rank, until nccl"));
+  EXPECT_THAT(in_process, HasSubstr("a layer on a CUDA device is one rank until nccl"));
   options.transport = "auto";
   EXPECT_FALSE(plan_of(small_spec(), 16, kH200, options, 2).ok());
 }
