@@ -30,7 +30,7 @@ constexpr const char* kDescription =
     "eight is here; the exchange between ranks is not in the time.";
 
 constexpr std::int64_t kMaxTokens = 65536;
-constexpr std::int64_t kMaxExperts = 1 << 20;
+constexpr std::int64_t kMaxExperts = 65536;
 constexpr int kMaxThreads = 4096;
 
 struct Options {
