@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The HTTP layer alone: sockets on one side, a scripted handler on the other.
+#include "server/http.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+namespace halfbyte::server {
+namespace {
+
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+// A client's socket; reads wait 5 s at most.
+class Client {
+ public:
+  explicit Client(std::uint16_t port) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    const timeval limit{.tv_sec = 5, .tv_usec = 0};
+    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  }
+  ~Client() { close(socket_); }
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  void send_text(const std::string& text) {
+    EXPECT_EQ(send(socket_, text.data(), text.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(text.size()));
+  }
+  // What comes until `mark`, or the end.
+  std::string read_until(const std::string& mark) {
+    std::string text;
+    char buffer[4096];
+    while (text.find(mark) == std::string::npos) {
+      const ssize_t size = recv(socket_, buffer, sizeof(buffer), 0);
+      if (size <= 0) break;
+      text.append(buffer, static_cast<std::size_t>(size));
+    }
+    return text;
+  }
+  std::string read_all() { return read_until("no such text"); }
+
+ private:
+  int socket_;
+};
+
+// An answer that the test makes, piece by piece.
+class Scripted : public PendingAnswer {
+ public:
+  explicit Scripted(bool is_stream) : streams_(is_stream) {}
+  void on_progress(std::function<void()> wake) override {
+    const std::lock_guard lock(mutex_);
+    wake_ = std::move(wake);
+  }
+  bool streams() const override { return streams_; }
+  Progress advance() override {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(next_, {});
+  }
+  void cancel() override { cancelled = true; }
+
+  void give(Progress progress) {
+    const std::lock_guard lock(mutex_);
+    next_ = std::move(progress);
+    if (wake_) wake_();
+  }
+  bool wait_for_cancel() const {
+    for (int i = 0; i < 500 && !cancelled; ++i)
+      std::this_thread::sleep_for(10ms);
+    return cancelled;
+  }
+  std::atomic<bool> cancelled = false;
+
+ private:
+  const bool streams_;
+  std::mutex mutex_;
+  std::function<void()> wake_;
+  Progress next_;
+};
+
+PendingAnswer::Progress piece(std::string bytes, bool done) {
+  PendingAnswer::Progress progress;
+  progress.bytes = std::move(bytes);
+  progress.done = done;
+  return progress;
+}
+
+class HttpTest : public ::testing::Test {
+ protected:
+  void start(HttpOptions options = {}) {
+    options.port = 0;
+    options.num_threads = 2;
+    auto server = HttpServer::start(
+        options, [this](const HttpRequest& request) { return handle(request); },
+        [](int, const std::string& message) { return message; });
+    ASSERT_TRUE(server.ok()) << server.status().to_string();
+    server_ = std::move(server).value();
+  }
+  HttpReply handle(const HttpRequest& request) {
+    if (request.path == "/stream") return stream_;
+    if (request.path == "/whole") return whole_;
+    if (request.path == "/throw") throw std::runtime_error("a defect");
+    return HttpResponse{.status = 200, .body = request.method + " " + request.path + request.body};
+  }
+
+  std::shared_ptr<Scripted> stream_ = std::make_shared<Scripted>(true);
+  std::shared_ptr<Scripted> whole_ = std::make_shared<Scripted>(false);
+  std::unique_ptr<HttpServer> server_;
+};
+
+std::string request_for(const std::string& path) {
+  return "GET " + path + " HTTP/1.1\r\nHost: a\r\n\r\n";
+}
+
+TEST_F(HttpTest, AnswersSeveralRequestsOfAConnection) {
+  start();
+  Client client(server_->port());
+  client.send_text(request_for("/a?b=c") + request_for("/d"));
+  EXPECT_THAT(client.read_until("GET /d"), HasSubstr("GET /a"));
+  client.send_text("POST /e HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
+  EXPECT_THAT(client.read_until("POST /ehi"), HasSubstr("POST /ehi"));
+}
+
+TEST_F(HttpTest, SendsEventsAsTheyCome) {
+  start();
+  Client client(server_->port());
+  client.send_text(request_for("/stream"));
+  EXPECT_THAT(client.read_until("\r\n\r\n"), HasSubstr("text/event-stream"));
+  stream_->give(piece("one", false));
+  EXPECT_EQ(client.read_until("one\r\n"), "3\r\none\r\n");
+  stream_->give(piece("two", true));
+  EXPECT_EQ(client.read_until("0\r\n\r\n"), "3\r\ntwo\r\n0\r\n\r\n");
+  client.send_text(request_for("/next"));
+  EXPECT_THAT(client.read_until("GET /next"), HasSubstr("GET /next"));
+  EXPECT_FALSE(stream_->cancelled);
+}
+
+TEST_F(HttpTest, WritesCommentsIntoAQuietStream) {
+  start({.keep_alive_interval = 20ms});
+  Client client(server_->port());
+  client.send_text(request_for("/stream"));
+  EXPECT_THAT(client.read_until(": keep-alive\n\n"), HasSubstr(": keep-alive\n\n"));
+  stream_->give(piece("x", true));
+  EXPECT_THAT(client.read_until("0\r\n\r\n"), HasSubstr("1\r\nx\r\n"));
+}
+
+TEST_F(HttpTest, CancelsWhenAClientLeaves) {
+  start();
+  {
+    Client first(server_->port());
+    Client second(server_->port());
+    first.send_text(request_for("/stream"));
+    first.read_until("\r\n\r\n");
+    second.send_text(request_for("/whole"));
+  }
+  EXPECT_TRUE(stream_->wait_for_cancel());
+  EXPECT_TRUE(whole_->wait_for_cancel());
+}
+
+// A request that is sent ahead hides the close from a plain wait for input.
+TEST_F(HttpTest, CancelsWhenAClientLeavesThatHasSentAhead) {
+  start();
+  {
+    Client client(server_->port());
+    client.send_text(request_for("/whole") + request_for("/a"));
+    std::this_thread::sleep_for(50ms);
+    client.send_text(request_for("/b"));
+  }
+  EXPECT_TRUE(whole_->wait_for_cancel());
+}
+
+TEST_F(HttpTest, StopsInTheMiddleOfAnswers) {
+  start();
+  Client first(server_->port());
+  Client second(server_->port());
+  first.send_text(request_for("/stream"));
+  first.read_until("\r\n\r\n");
+  second.send_text(request_for("/whole"));
+  while (server_->num_active() < 2)
+    std::this_thread::sleep_for(1ms);
+  server_.reset();
+  stream_->give(piece("late", true));  // reaches nobody, and nothing that is gone
+  whole_->give(piece("late", true));
+  EXPECT_EQ(second.read_all(), "");
+}
+
+TEST_F(HttpTest, TurnsAnExceptionIntoAResponse) {
+  start();
+  Client client(server_->port());
+  client.send_text(request_for("/throw"));
+  EXPECT_THAT(client.read_until("a defect"), HasSubstr("HTTP/1.1 500"));
+}
+
+TEST_F(HttpTest, DropsAClientThatDoesNotFinishItsRequest) {
+  start({.transfer_timeout = 50ms});
+  Client client(server_->port());
+  client.send_text("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf");
+  EXPECT_EQ(client.read_all(), "");
+}
+
+TEST_F(HttpTest, DropsAClientThatDoesNotRead) {
+  start({.transfer_timeout = 100ms});
+  Client client(server_->port());
+  client.send_text(request_for("/stream"));
+  client.read_until("\r\n\r\n");
+  stream_->give(piece(std::string(64U << 20, 'x'), false));  // more than sockets hold
+  EXPECT_TRUE(stream_->wait_for_cancel());
+}
+
+TEST_F(HttpTest, RefusesABodyOverItsLimit) {
+  start({.max_body_bytes = 10});
+  Client client(server_->port());
+  client.send_text("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n");
+  EXPECT_THAT(client.read_all(), HasSubstr("HTTP/1.1 413"));
+  Client chunked(server_->port());
+  chunked.send_text("POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nb\r\n");
+  chunked.send_text("01234567890\r\n0\r\n\r\n");
+  EXPECT_THAT(chunked.read_all(), HasSubstr("HTTP/1.1 413"));
+}
+
+TEST_F(HttpTest, SaysWhyItCannotListen) {
+  start();
+  HttpOptions options;
+  options.port = server_->port();
+  const auto second = HttpServer::start(options, nullptr, nullptr);
+  EXPECT_EQ(second.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr("give another --host or --port"));
+}
+
+}  // namespace
+}  // namespace halfbyte::server
