@@ -33,12 +33,11 @@ inline BlockWeights load_block(const std::uint8_t* superblock, int block) {
   const __m512i second = _mm512_loadu_si512(lines + 64);
   const __m512i scales = _mm512_cvtepu8_epi32(
       _mm_loadu_si128(reinterpret_cast<const __m128i*>(superblock + block * kPanelRows)));
-  return {
-      {_mm512_permutexvar_epi8(first, values),
-       _mm512_permutexvar_epi8(_mm512_srli_epi16(first, 4), values),
-       _mm512_permutexvar_epi8(second, values),
-       _mm512_permutexvar_epi8(_mm512_srli_epi16(second, 4), values)},
-      _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(scales, 20)), _mm512_set1_ps(0x1p105F))};
+  return {{_mm512_permutexvar_epi8(first, values),
+           _mm512_permutexvar_epi8(_mm512_srli_epi16(first, 4), values),
+           _mm512_permutexvar_epi8(second, values),
+           _mm512_permutexvar_epi8(_mm512_srli_epi16(second, 4), values)},
+          _mm512_castsi512_ps(_mm512_slli_epi32(scales, 20))};
 }
 
 inline __m512i four_bytes(const std::int8_t* src) {
