@@ -6,6 +6,7 @@
 
 #include <limits>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "layer_on_device.h"
@@ -251,6 +252,80 @@ TEST(LayerOnDevice, ReloadingReplacesInPlace) {
   broken.up.block_scale[3] = 0x7F;
   EXPECT_EQ(on_device->load_expert(0, broken.expert()).code(), StatusCode::kCorruptData);
   EXPECT_EQ(step.run(input), fresh_step.run(input));
+}
+
+// One staging buffer serves all threads.
+TEST(LayerOnDevice, ExpertsMayBeLoadedFromSeveralThreads) {
+  HALFBYTE_NEED_HOPPER();
+  const TestLayer a = layer_with({.hidden_size = 208, .num_experts = 16}, DType::kBf16, 11);
+  const TestLayer b = layer_with({.hidden_size = 208, .num_experts = 16}, DType::kBf16, 12);
+  DeviceLayer one_by_one(b, 40);
+  DeviceLayer on_device(a, 40);
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&on_device, &b, t] {
+      for (std::size_t e = t; e < 16; e += 4)
+        expect_ok(on_device->load_expert(static_cast<std::int64_t>(e), b.experts[e].expert()));
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+  expect_ok(on_device->finish_loading());
+  const LayerInput input = random_input(b.spec, 40, fresh_seed());
+  DeviceStep step(on_device, 40);
+  DeviceStep want(one_by_one, 40);
+  EXPECT_EQ(step.run(input), want.run(input));
+}
+
+TEST(LayerOnDevice, ArraysGiveWhatExpertsGive) {
+  HALFBYTE_NEED_HOPPER();
+  const TestLayer layer = layer_with({.hidden_size = 144, .num_experts = 3}, DType::kBf16, 13);
+  std::vector<std::uint8_t> gate_up, gate_up_scale, down, down_scale;
+  ExpertArrays arrays;
+  arrays.num_experts = 3;
+  arrays.gate_up_global_scale.shape = {3, 2};
+  arrays.down_global_scale.shape = {3};
+  const auto append = [](std::vector<std::uint8_t>& to, const std::vector<std::uint8_t>& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  for (const testing::TestExpert& expert : layer.experts) {
+    for (const testing::TestMatrix* half : {&expert.gate, &expert.up}) {
+      append(gate_up, half->codes);
+      append(gate_up_scale, half->block_scale);
+      arrays.gate_up_global_scale.values.push_back(half->view.global_scale);
+    }
+    append(down, expert.down.codes);
+    append(down_scale, expert.down.block_scale);
+    arrays.down_global_scale.values.push_back(expert.down.view.global_scale);
+  }
+  arrays.gate_up_codes = gate_up;
+  arrays.gate_up_block_scale = gate_up_scale;
+  arrays.down_codes = down;
+  arrays.down_block_scale = down_scale;
+  DeviceLayer on_device(layer, 9);
+  DeviceStep step(on_device, 9);
+  const LayerInput input = random_input(layer.spec, 9, fresh_seed());
+  const std::vector<float> want = step.run(input);
+  expect_ok(on_device->load_arrays(arrays));
+  EXPECT_EQ(step.run(input), want);
+}
+
+TEST(LayerOnDevice, CallsOutOfOrderAreRefused) {
+  HALFBYTE_NEED_HOPPER();
+  const TestLayer layer = layer_with({.hidden_size = 64}, DType::kBf16, 14);
+  DeviceLayer on_device(layer, 4);
+  EXPECT_EQ(on_device->finish({}, {}).code(), StatusCode::kInvalidArgument);
+  std::vector<std::int32_t> counts(4, 0);
+  EXPECT_EQ(on_device->run_bucketed({}, counts, {}).code(), StatusCode::kUnsupported);
+  MoeOptions host;
+  host.capacity_tokens = 4;
+  host.workspace = make_moe_workspace();
+  const auto on_host = MoeLayer::create(layer.spec, host);
+  ASSERT_TRUE(on_host.ok());
+  EXPECT_EQ((*on_host)->set_stream(nullptr).code(), StatusCode::kInvalidArgument);
+  host.device = kGpu;  // a workspace of the host
+  EXPECT_THAT(MoeLayer::create(layer.spec, host).status().to_string(),
+              HasSubstr("a workspace on the host cannot serve a layer on CUDA device 0"));
 }
 
 TEST(LayerOnDevice, ABatchThatDoesNotFitIsRefusedBeforeAnythingRuns) {
