@@ -56,11 +56,11 @@ TEST(MoeDecodeConfig, SaysWhatItCannotRun) {
 }
 
 TEST(GroupRowsConfig, CoversEverySlot) {
-  for (const std::int64_t tokens : {1, 256, 257, 16384}) {
+  for (const std::int64_t tokens : {1, 256, 512, 513, 16384}) {
     const GroupRowsShape shape = {tokens, 8, 256, 0, 256};
     const GroupRowsConfig config = select_config(shape);
     EXPECT_GE(std::int64_t{config.num_blocks} * config.slots_per_block, shape.num_slots());
-    EXPECT_EQ(config.workspace_bytes == 0, shape.num_slots() <= 2048);
+    EXPECT_EQ(config.workspace_bytes == 0, shape.num_slots() <= 4096);
   }
   EXPECT_EQ(can_run(GroupRowsShape{1, 8, 1024, 0, 1024}).code(), StatusCode::kUnsupported);
 }
@@ -81,7 +81,8 @@ TEST(GroupedGemmConfig, FitsSharedMemory) {
   }
 }
 
-// 128 rows an expert on average are up to 160 when the routing is random.
+// 128 rows an expert on average are up to 160 when the routing is random; the rows choose the
+// width.
 TEST(GroupedGemmConfig, TakesAWidthThatFewExpertsExceed) {
   GroupedGemmShape shape = {{{32, 2, 2048, 7168}}, GemmOutput::kActivated, DType::kBf16, 128};
   EXPECT_GE(select_config(shape, h200()).tile_tokens, 144);
@@ -101,6 +102,18 @@ TEST(TokenPosition, IsAPermutationThatKeepsAGroupInALane) {
     EXPECT_EQ(position / 16, k % 16 / 4);
   }
   EXPECT_EQ(seen, ~std::uint64_t{0});
+}
+
+// The narrowest multiple of 16 that holds the rows, of those that are compiled.
+TEST(TokenTiles, WidthHoldsTheRows) {
+  for (const int tokens : list_tile_tokens()) {
+    const TokenTiles tiles = {tokens, 64};
+    for (int rows = 1; rows <= tokens; ++rows) {
+      EXPECT_GE(tiles.width(rows), rows);
+      EXPECT_LE(tiles.width(rows), tokens);
+      EXPECT_TRUE(tiles.width(rows) - rows < 16 || tiles.width(rows) == tokens / 2);
+    }
+  }
 }
 
 // Every element of a tile has a place of its own, and a tile is full.

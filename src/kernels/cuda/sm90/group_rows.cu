@@ -21,7 +21,7 @@ Status launch(const GroupRowsShape& shape,
   params.num_blocks = config.num_blocks;
   const cuda::Grid grid = {dim3(static_cast<unsigned>(config.num_blocks)), group_rows::kNumThreads,
                            static_cast<std::size_t>(config.shared_bytes)};
-  if (config.num_blocks > 1) {
+  if (config.workspace_bytes > 0) {
     params.block_counts = static_cast<std::int32_t*>(args.workspace);
     HALFBYTE_RETURN_IF_ERROR(cuda::launch_overlapped("group_rows: count", group_rows::count_kernel,
                                                      grid, stream, params));

@@ -19,7 +19,7 @@ struct Params {
   std::int64_t num_tokens;
   std::int64_t num_experts;
   std::int64_t first_expert;
-  std::int32_t* block_counts;  // [blocks, experts]; null when one block does all
+  std::int32_t* block_counts;  // [blocks, experts]; null when every block counts all slots
   int top_k;
   int num_local_experts;
   int num_slots;
@@ -29,11 +29,14 @@ struct Params {
 struct SharedStorage {
   std::int32_t* warp_count;  // [kNumWarps, experts], then offsets
   std::int32_t* base;        // [experts]: first route of an expert's slots in this block
+  std::int32_t* before;      // [experts]: slots in earlier blocks
+  std::int32_t* elsewhere;   // [experts]: slots in all other blocks
 };
 
 __device__ __forceinline__ SharedStorage shared_storage(const Params& p) {
   extern __shared__ std::int32_t shared[];
-  return {shared, shared + kNumWarps * p.num_local_experts};
+  std::int32_t* const base = shared + kNumWarps * p.num_local_experts;
+  return {shared, base, base + p.num_local_experts, base + 2 * p.num_local_experts};
 }
 
 /// Local expert of a slot, or -1.
@@ -119,25 +122,45 @@ __device__ int exclusive_block_sum(int value, int* total) {
   return before + sum - value;
 }
 
+/// Counts the other blocks' slots of each expert: from the first launch, or from the ids.
+__device__ void count_elsewhere(const Params& p, const SharedStorage& s) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const int own = static_cast<int>(blockIdx.x);
+  if (thread < p.num_local_experts) {
+    int before = 0;
+    int elsewhere = 0;
+#pragma unroll 8
+    for (int b = 0; p.block_counts != nullptr && b < p.num_blocks; ++b) {
+      const int n = p.block_counts[b * p.num_local_experts + thread];
+      before += b < own ? n : 0;
+      elsewhere += b == own ? 0 : n;
+    }
+    s.before[thread] = before;
+    s.elsewhere[thread] = elsewhere;
+  }
+  __syncthreads();
+  if (p.block_counts != nullptr || p.num_blocks == 1) return;
+  const std::int64_t num_valid = num_valid_tokens(p);
+#pragma unroll 4
+  for (int slot = thread; slot < p.num_slots; slot += kNumThreads) {
+    const int block = slot / kGroupRowsSlotsPerBlock;
+    const int expert = block == own ? -1 : local_expert(p, slot, num_valid);
+    if (expert < 0) continue;
+    atomicAdd(s.elsewhere + expert, 1);
+    if (block < own) atomicAdd(s.before + expert, 1);
+  }
+  __syncthreads();
+}
+
 /// Sets base[] and, in block 0, the tables of experts. `in_block` is the thread's expert's count in
 /// this block.
 __device__ int place_experts(const Params& p, const SharedStorage& s, int in_block) {
   const int expert = static_cast<int>(threadIdx.x);
   const bool active = expert < p.num_local_experts;
-  int before = 0;
-  int count = in_block;
-  if (p.block_counts != nullptr && active) {
-    count = 0;
-#pragma unroll 8
-    for (int b = 0; b < p.num_blocks; ++b) {
-      const int n = p.block_counts[b * p.num_local_experts + expert];
-      before += b < static_cast<int>(blockIdx.x) ? n : 0;
-      count += n;
-    }
-  }
+  const int count = active ? in_block + s.elsewhere[expert] : 0;
   int num_routes = 0;
-  const int offset = exclusive_block_sum(active ? count : 0, &num_routes);
-  if (active) s.base[expert] = offset + before;
+  const int offset = exclusive_block_sum(count, &num_routes);
+  if (active) s.base[expert] = offset + s.before[expert];
   if (blockIdx.x == 0) {
     if (active) p.args.expert_offset[expert] = offset;
     if (active) p.args.expert_count[expert] = count;
@@ -192,6 +215,7 @@ __global__ void __launch_bounds__(kNumThreads) place_kernel(const Params p) {
   const SharedStorage s = shared_storage(p);
   const LaneSlots slots = load_slots(p);
   count_slots(p, s, slots);
+  count_elsewhere(p, s);
   const int expert = static_cast<int>(threadIdx.x);
   const int in_block = expert < p.num_local_experts ? scan_warps(p, s, expert) : 0;
   const int num_routes = place_experts(p, s, in_block);

@@ -51,7 +51,7 @@ struct GroupRowsArgs {
 Status can_run(const GroupRowsShape& shape);
 /// Pure and deterministic. Requires can_run(shape).ok().
 GroupRowsConfig select_config(const GroupRowsShape& shape);
-/// Enqueues and returns; one launch up to 2048 slots, else two. Nothing for zero tokens.
+/// Enqueues and returns; one launch up to 4096 slots, else two. Nothing for zero tokens.
 Status launch(const GroupRowsShape& shape,
               const GroupRowsConfig& config,
               const GroupRowsArgs& args,

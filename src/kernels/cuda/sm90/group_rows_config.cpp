@@ -11,6 +11,7 @@ namespace {
 
 constexpr int kMaxLocalExperts = 512;  // one thread an expert
 constexpr int kNumWarps = 16;
+constexpr int kMaxBlocksThatCount = 2;  // all slots, each, rather than in a launch before
 
 }  // namespace
 
@@ -38,8 +39,8 @@ GroupRowsConfig select_config(const GroupRowsShape& shape) {
   GroupRowsConfig config;
   config.slots_per_block = kGroupRowsSlotsPerBlock;
   config.num_blocks = static_cast<int>(ceil_div(shape.num_slots(), kGroupRowsSlotsPerBlock));
-  config.shared_bytes = (kNumWarps + 1) * shape.num_local_experts * 4;
-  if (config.num_blocks > 1) {
+  config.shared_bytes = (kNumWarps + 3) * shape.num_local_experts * 4;
+  if (config.num_blocks > kMaxBlocksThatCount) {
     config.workspace_bytes = static_cast<std::size_t>(config.num_blocks) *
                              static_cast<std::size_t>(shape.num_local_experts) * 4;
   }

@@ -220,7 +220,7 @@ struct Kernel {
     const std::uint32_t tokens = s.tokens + ring.slot * kTokenBytes;
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
-      ptx::wgmma_wait<1>();
+      ptx::wgmma_wait<kBuffers * kTiles - 1>();
       if (t == kTiles - 1) release(s, ring, stage, kBuffers);
       cuda::decode_tile(words.tile[t], cuda::scale_pair(words.scales, 2 * t),
                         cuda::scale_pair(words.scales, 2 * t + 1), a[t]);

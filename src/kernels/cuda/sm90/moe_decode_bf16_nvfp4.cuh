@@ -8,47 +8,13 @@
 #ifndef HALFBYTE_KERNELS_CUDA_SM90_MOE_DECODE_BF16_NVFP4_CUH_
 #define HALFBYTE_KERNELS_CUDA_SM90_MOE_DECODE_BF16_NVFP4_CUH_
 
-#include <cuda_bf16.h>
-
-#include "kernels/cuda/common/activation.cuh"
 #include "kernels/cuda/common/expert_tiles.cuh"
 #include "kernels/cuda/common/nvfp4_decode.cuh"
 #include "kernels/cuda/ptx/mbarrier.cuh"
 #include "kernels/cuda/ptx/memory.cuh"
-#include "kernels/cuda/sm90/moe_decode_bf16_nvfp4.h"
+#include "kernels/cuda/sm90/moe_decode_bf16_nvfp4_store.cuh"
 
 namespace halfbyte::sm90::moe_decode {
-
-inline constexpr int kNumThreads = 320;
-inline constexpr int kNumConsumers = 8;
-inline constexpr int kProducerWarp = 8;
-inline constexpr int kGatherWarp = 9;
-inline constexpr int kQueueDepth = 4;
-inline constexpr int kEnd = -1;
-
-struct Gemm {
-  const std::uint8_t* weights;
-  std::int64_t bytes_per_expert;
-  int row_tiles;
-  int col_cells;
-};
-
-struct Params {
-  MoeDecodeArgs args;
-  Gemm gemm[2];
-  int num_experts;
-  int hidden_size;
-  int h_cols;
-  bool gated;
-  bool rows_f32;
-  cuda::GatedActivation activation;
-  int h_arrivals;  // of one token tile of an expert, when its h is complete
-};
-
-/// A tile of the queue: GEMM (or kEnd), expert, row tile, token tile.
-struct Work {
-  int gemm, expert, row_tile, token_tile;
-};
 
 /// Offsets into dynamic shared memory, and the small static part.
 struct SharedStorage {
@@ -219,32 +185,51 @@ struct Kernel {
     __syncwarp();
   }
 
-  /// This lane's row of the tile's B operand, or null past the tile's tokens.
+  /// Rows of the tile's B operand: of block b, four lanes have token 8 * b + lane / 4; null past
+  /// the tile's tokens.
+  struct TokenRows {
+    const __nv_bfloat16* row[kTokenBlocks];
+  };
   static __device__ __forceinline__ const __nv_bfloat16* token_row(const Params& p,
                                                                    const SharedStorage& s,
-                                                                   const Work& work) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    if (lane >= tile_tokens(s, work)) return nullptr;
-    const std::int64_t route = first_route(s, work) + lane;
+                                                                   const Work& work,
+                                                                   int token) {
+    const std::int64_t route = first_route(s, work) + token;
     if (work.gemm == 1) return static_cast<const __nv_bfloat16*>(p.args.h) + route * p.h_cols;
     const std::int64_t row = p.args.route_row == nullptr ? route : p.args.route_row[route];
     return static_cast<const __nv_bfloat16*>(p.args.x) + row * p.hidden_size;
   }
-
-  /// Columns [col, col + stage_cols) of the tile's tokens. Lanes past the last column write zeros.
-  static __device__ __forceinline__ void gather_stage(
-      const __nv_bfloat16* row, int num_tokens, int col, int num_cols, std::uint32_t dst) {
-    static_assert(kChunks % 32 == 0 && kTokenBlocks <= 2);
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    for (int token = 0; token < num_tokens; ++token) {
-      const auto address = __shfl_sync(~0U, reinterpret_cast<unsigned long long>(row), token);
-      const auto* src = reinterpret_cast<const __nv_bfloat16*>(address);
+  static __device__ __forceinline__ TokenRows token_rows(const Params& p,
+                                                         const SharedStorage& s,
+                                                         const Work& work) {
+    const int num_tokens = tile_tokens(s, work);
+    TokenRows rows;
 #pragma unroll
-      for (int chunk = lane; chunk < kChunks; chunk += 32) {
-        const int c = col + chunk * 8;
-        const bool inside = c < num_cols;
-        ptx::copy_16(dst + token * kTokenRowBytes + chunk * 16, src + (inside ? c : 0),
-                     inside ? 16 : 0);
+    for (int block = 0; block < kTokenBlocks; ++block) {
+      const int token = block * 8 + static_cast<int>(threadIdx.x) % 32 / 4;
+      rows.row[block] = token < num_tokens ? token_row(p, s, work, token) : nullptr;
+    }
+    return rows;
+  }
+
+  /// Columns [col, col + stage_cols) of the tile's tokens; past the last column, zeros.
+  template <bool kWhole>
+  static __device__ __forceinline__ void gather_stage(const TokenRows& rows,
+                                                      int col,
+                                                      int num_cols,
+                                                      std::uint32_t dst) {
+    static_assert(kChunks % 4 == 0 && kTokenBlocks <= 2);
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int block = 0; block < kTokenBlocks; ++block) {
+      if (rows.row[block] == nullptr) continue;
+      const int first = col + lane % 4 * 8;
+      const __nv_bfloat16* const src = rows.row[block] + first;
+      const std::uint32_t to = dst + (block * 8 + lane / 4) * kTokenRowBytes + lane % 4 * 16;
+#pragma unroll
+      for (int i = 0; i < kChunks / 4; ++i) {
+        const bool inside = kWhole || first + i * 32 < num_cols;
+        ptx::copy_16(to + i * 64, inside ? src + i * 32 : rows.row[block], inside ? 16 : 0);
       }
     }
   }
@@ -253,18 +238,20 @@ struct Kernel {
     Ring ring;
     QueuePosition queue;
     Work last = {kEnd, 0, 0, 0};
-    const __nv_bfloat16* row = nullptr;
+    TokenRows rows = {};
     for (Work work = pop(s, queue); work.gemm != kEnd; work = pop(s, queue)) {
       const bool same_expert = work.gemm == last.gemm && work.expert == last.expert;
       if (work.gemm == 1 && !same_expert) wait_for_h(p, s, work.expert);
-      if (!same_expert || work.token_tile != last.token_tile) row = token_row(p, s, work);
+      if (!same_expert || work.token_tile != last.token_tile) rows = token_rows(p, s, work);
       last = work;
-      const int num_tokens = tile_tokens(s, work);
       const int num_cols = work.gemm == 0 ? p.hidden_size : p.h_cols;
       for (int cell = 0; cell < p.gemm[work.gemm].col_cells; cell += kStageCells) {
+        const int col = cell * kCellCols;
         ptx::wait(s.empty + 8 * ring.slot, ring.parity ^ 1);
-        gather_stage(row, num_tokens, cell * kCellCols, num_cols,
-                     s.tokens + ring.slot * kTokenBytes);
+        if (col + kStageCells * kCellCols <= num_cols)
+          gather_stage<true>(rows, col, num_cols, s.tokens + ring.slot * kTokenBytes);
+        else
+          gather_stage<false>(rows, col, num_cols, s.tokens + ring.slot * kTokenBytes);
         ptx::arrive_after_copies(s.full + 8 * ring.slot);
         ring.advance();
       }
@@ -432,45 +419,6 @@ struct Kernel {
       sum = {sum.x + part[0], sum.y + part[16], sum.z + part[2], sum.w + part[18]};
     }
     return sum;
-  }
-
-  static __device__ __forceinline__ void store_pair(__nv_bfloat16* dst, float a, float b) {
-    *reinterpret_cast<__nv_bfloat162*>(dst) = __floats2bfloat162_rn(a, b);
-  }
-
-  /// Activation of one fragment, for one token of this lane.
-  static __device__ __forceinline__ void store_h(
-      const Params& p, std::int64_t route, int expert, int first_row, float4 sum) {
-    const int q = static_cast<int>(threadIdx.x) % 4;
-    auto* h = static_cast<__nv_bfloat16*>(p.args.h) + route * p.h_cols;
-    const float up = p.args.alpha_up[expert] * cuda::kDecodedScale;
-    const cuda::GatedActivation& spec = p.activation;
-    if (p.gated) {
-      const float gate = p.args.alpha_gate[expert] * cuda::kDecodedScale;
-      store_pair(h + first_row / 2 + 2 * q, cuda::activate(spec, sum.x * gate, sum.z * up),
-                 cuda::activate(spec, sum.y * gate, sum.w * up));
-    } else {
-      store_pair(h + first_row + 2 * q, cuda::relu2(sum.x * up), cuda::relu2(sum.y * up));
-      store_pair(h + first_row + 8 + 2 * q, cuda::relu2(sum.z * up), cuda::relu2(sum.w * up));
-    }
-  }
-
-  static __device__ __forceinline__ void store_row(
-      const Params& p, std::int64_t route, int expert, int first_row, float4 sum) {
-    const float alpha = p.args.alpha_down[expert] * cuda::kDecodedScale;
-    const int col = first_row + 2 * (static_cast<int>(threadIdx.x) % 4);
-    const std::int64_t offset = route * p.hidden_size + col;
-#pragma unroll
-    for (int part = 0; part < 2; ++part) {
-      if (first_row + 8 * part >= p.hidden_size) break;
-      const float a = (part == 0 ? sum.x : sum.z) * alpha;
-      const float b = (part == 0 ? sum.y : sum.w) * alpha;
-      if (p.rows_f32) {
-        *reinterpret_cast<float2*>(static_cast<float*>(p.args.rows) + offset + 8 * part) = {a, b};
-      } else {
-        store_pair(static_cast<__nv_bfloat16*>(p.args.rows) + offset + 8 * part, a, b);
-      }
-    }
   }
 
   static __device__ __forceinline__ void finish_tile(const Params& p,
