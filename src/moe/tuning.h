@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is measured once and kept (nvfp4-moe 12.4 to 12.7): sizes that are measured, which tactic a
+// measurement picks, and the file that remembers it. Who measures is a backend's matter.
+#ifndef HALFBYTE_MOE_TUNING_H_
+#define HALFBYTE_MOE_TUNING_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "halfbyte/result.h"
+
+namespace halfbyte {
+
+/// Token counts that are measured, ascending: powers of two to 256, steps of 256 to 2048, steps of
+/// 512 to 4096, powers of two above, all up to `capacity_tokens`, and that itself.
+std::vector<std::int64_t> token_buckets(std::int64_t capacity_tokens);
+/// The smallest bucket that holds `num_tokens`, 1 .. the last bucket.
+std::int64_t bucket_of(std::span<const std::int64_t> buckets, std::int64_t num_tokens);
+
+/// Index of the tactic to take: the default unless another's median is at least 3 % shorter; of
+/// those the fastest, the first of equals. With several ranks `median_us` are maxima over ranks; an
+/// infinity is a tactic that failed or missed its bound.
+std::size_t pick_tactic(std::span<const double> median_us, std::size_t default_tactic);
+
+/// Everything that a measurement depends on, as name and value; equal for equal conditions.
+using TuningKey = std::map<std::string, std::string>;
+/// The tactic's name of each bucket that was measured.
+using TuningTable = std::map<std::int64_t, std::string>;
+
+/// The file of this key inside a cache directory: a name that other keys rarely share.
+std::string tuning_file_name(const TuningKey& key);
+/// The table that the directory remembers for this key; nothing when there is no such file, it is
+/// of another key or version, or it is damaged: all mean "measure again".
+std::optional<TuningTable> read_tuning(const std::string& directory, const TuningKey& key);
+/// Writes the table under its key, whole or not at all. kInvalidArgument: a name or value holds a
+/// line break, or the file is of another key, and stays; kNotFound: the directory cannot be
+/// written.
+Status write_tuning(const std::string& directory, const TuningKey& key, const TuningTable& table);
+
+}  // namespace halfbyte
+
+#endif  // HALFBYTE_MOE_TUNING_H_
