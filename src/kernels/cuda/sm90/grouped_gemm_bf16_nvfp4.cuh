@@ -2,7 +2,7 @@
 //
 // A persistent CTA multiplies tiles of 256 weight rows x kWidth tokens. Each consumer warpgroup
 // owns one or two m64 tiles and decodes the next 64 columns in registers while earlier products
-// run; one more warp copies weights and token tiles, both in the form that shared memory wants.
+// run; three more warps copy weights and token tiles, both in the form that shared memory wants.
 //
 // Wide products: two warpgroups with two tiles each. Narrow ones are over sooner than the next tile
 // is decoded, and a warp that waits to issue a product cannot decode, so there are four warpgroups.
