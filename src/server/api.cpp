@@ -289,7 +289,7 @@ HttpReply Api::tokenize(const HttpRequest& request) {
   FieldReader reader(json, "", error);
   std::vector<std::int32_t> ids;
   if (reader.find("messages") != nullptr) {
-    ids = read_conversation(json, scope_, error);
+    ids = read_conversation(json, scope_, error).ids;
   } else if (const auto prompt = reader.string("prompt")) {
     const bool with_bos = reader.boolean("add_special_tokens").value_or(true);
     auto encoded = with_bos ? text_->encode_prompt(*prompt) : text_->tokenizer().encode(*prompt);

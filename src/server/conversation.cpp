@@ -211,18 +211,19 @@ std::vector<std::int32_t> encode_conversation(FieldReader& reader,
 
 }  // namespace
 
-std::vector<std::int32_t> read_conversation(const Json& body,
-                                            const RequestScope& scope,
-                                            std::optional<ApiError>& error) {
+Conversation read_conversation(const Json& body,
+                               const RequestScope& scope,
+                               std::optional<ApiError>& error) {
   FieldReader reader(body, "", error);
   Json variables = {{"messages", read_messages(reader, error)}};
   Json tools = read_tools(reader, error);
-  if (!tools.is_null()) variables["tools"] = std::move(tools);
+  const bool has_tools = !tools.is_null();
+  if (has_tools) variables["tools"] = std::move(tools);
   reader.boolean("parallel_tool_calls");
   variables["add_generation_prompt"] = reader.boolean("add_generation_prompt").value_or(true);
   add_template_arguments(reader, variables);
   if (error) return {};
-  return encode_conversation(reader, variables, *scope.text);
+  return {encode_conversation(reader, variables, *scope.text), has_tools};
 }
 
 }  // namespace halfbyte::server

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -58,7 +59,7 @@ Status Generation::submit_one(std::size_t prompt_idx, std::int64_t n_idx) {
                             services_.driver->submit(std::move(sequence), events_));
   choice_of_.emplace(id, choices_.size());
   choices_.emplace_back(*services_.tokenizer, request_, prompt_idx);
-  texts_.emplace_back();
+  answers_.emplace_back();
   last_token_.emplace_back();
   return {};
 }
@@ -82,7 +83,7 @@ std::string Generation::take(const TokenEvent& event) {
   const std::size_t index = found->second;
   Choice& choice = choices_[index];
   const bool is_first = choice.num_tokens() == 0;
-  const std::string text = choice.take(event);
+  ToolCallParser::Parsed news = choice.take(event);
   if (event.token_id >= 0) observe_token(index, event.time);
   if (event.finish_reason == FinishReason::kError) error_ = event.error;
   if (choice.finished()) {
@@ -90,14 +91,28 @@ std::string Generation::take(const TokenEvent& event) {
     if (event.finish_reason == FinishReason::kNone) services_.driver->cancel(event.request_id);
     count(choice);
   }
+  return deliver(index, std::move(news), is_first);
+}
+
+// Events for a stream; else kept for the end.
+std::string Generation::deliver(std::size_t choice_idx,
+                                ToolCallParser::Parsed news,
+                                bool is_first) {
+  const Choice& choice = choices_[choice_idx];
+  ToolCallParser::Parsed& answer = answers_[choice_idx];
   if (!request_.stream) {
-    texts_[index] += text;
+    answer.content += news.content;
+    std::ranges::move(news.calls, std::back_inserter(answer.calls));
     return {};
   }
   const Usage so_far = usage();
-  std::string events = is_first && !error_ ? writer_.role_event(index, so_far) : std::string();
-  if (!text.empty()) events += writer_.text_event(index, text, so_far);
-  if (choice.finished() && !error_) events += writer_.finish_event(index, choice, so_far);
+  std::string events = is_first && !error_ ? writer_.role_event(choice_idx, so_far) : std::string();
+  if (!news.content.empty()) events += writer_.text_event(choice_idx, news.content, so_far);
+  std::size_t call_idx = choice.num_calls() - news.calls.size();
+  for (const ToolCall& call : news.calls) {
+    events += writer_.call_event(choice_idx, call_idx++, call, so_far);
+  }
+  if (choice.finished() && !error_) events += writer_.finish_event(choice_idx, choice, so_far);
   return events;
 }
 
@@ -138,7 +153,8 @@ PendingAnswer::Progress Generation::finish() {
   if (request_.stream) {
     end.bytes = writer_.end_events(usage());
   } else {
-    end.response = HttpResponse{.status = 200, .body = writer_.response(choices_, texts_, usage())};
+    end.response =
+        HttpResponse{.status = 200, .body = writer_.response(choices_, answers_, usage())};
   }
   return end;
 }

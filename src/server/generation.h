@@ -48,6 +48,7 @@ class Generation : public PendingAnswer {
   Status submit();
   Status submit_one(std::size_t prompt_idx, std::int64_t n_idx);
   std::string take(const TokenEvent& event);
+  std::string deliver(std::size_t choice_idx, ToolCallParser::Parsed news, bool is_first);
   void observe_token(std::size_t choice_idx, Clock::time_point time);
   void count(const Choice& choice);
   void cancel_open();
@@ -63,8 +64,8 @@ class Generation : public PendingAnswer {
 
   std::unordered_map<RequestId, std::size_t> choice_of_;  // of sequences in the engine
   std::vector<Choice> choices_;
-  std::vector<std::string> texts_;             // of answers that do not stream
-  std::vector<Clock::time_point> last_token_;  // of each choice
+  std::vector<ToolCallParser::Parsed> answers_;  // of answers that do not stream
+  std::vector<Clock::time_point> last_token_;    // of each choice
   std::optional<std::string> error_;
 };
 

@@ -260,7 +260,11 @@ std::variant<GenerationRequest, ApiError> read_chat_request(const Json& body,
   std::optional<ApiError> error;
   request.model = read_model_name(body, scope, error);
   read_shared_fields(body, scope, request, error);
-  if (!error) request.prompts.push_back(read_conversation(body, scope, error));
+  if (!error) {
+    Conversation conversation = read_conversation(body, scope, error);
+    request.prompts.push_back(std::move(conversation.ids));
+    request.finds_tool_calls = conversation.has_tools && scope.text->writes_tool_calls();
+  }
   return finish(std::move(request), scope, body, error);
 }
 

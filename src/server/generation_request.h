@@ -27,6 +27,7 @@ struct GenerationRequest {
   std::vector<std::string> stop;
   bool include_stop_string = false;
   bool skip_special_tokens = true;
+  bool finds_tool_calls = false;  // in the answer
   bool stream = false;
   bool include_usage = false;
   bool continuous_usage = false;
@@ -61,10 +62,14 @@ void read_shared_fields(const Json& body,
                         const RequestScope& scope,
                         GenerationRequest& request,
                         std::optional<ApiError>& error);
-/// The conversation in `body` as the template makes it, in ids.
-std::vector<std::int32_t> read_conversation(const Json& body,
-                                            const RequestScope& scope,
-                                            std::optional<ApiError>& error);
+struct Conversation {
+  std::vector<std::int32_t> ids;
+  bool has_tools = false;
+};
+/// The conversation in `body` as the template makes it.
+Conversation read_conversation(const Json& body,
+                               const RequestScope& scope,
+                               std::optional<ApiError>& error);
 /// 400 `unsupported_value` for a field that asks for what the engine cannot do.
 void refuse_unsupported(const Json& body, bool is_chat, std::optional<ApiError>& error);
 /// Names of fields of `body` that nothing reads.

@@ -38,6 +38,8 @@ Result<std::unique_ptr<ModelText>> ModelText::load(const std::string& directory,
   } else if (chat_template.status().code() != StatusCode::kNotFound) {
     return chat_template.take_status();
   }
+  const auto marker = text->tokenizer_->encode("<tool_call>");
+  text->writes_tool_calls_ = marker.ok() && marker->size() == 1;
   HALFBYTE_RETURN_IF_ERROR(text->read_bos(directory));
   if (!openai_defaults) HALFBYTE_RETURN_IF_ERROR(text->read_defaults(directory));
   return text;

@@ -32,6 +32,8 @@ class ModelText {
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   const ChatTemplate* chat_template() const { return chat_template_.get(); }  // null: none
+  /// Whether the vocabulary has Qwen3's "<tool_call>": then answers are searched for calls.
+  bool writes_tool_calls() const { return writes_tool_calls_; }
   const SamplingDefaults& defaults() const { return defaults_; }
   /// What generation_config.json asks for and the engine cannot do, one line each.
   const std::vector<std::string>& notices() const { return notices_; }
@@ -48,6 +50,7 @@ class ModelText {
   std::unique_ptr<ChatTemplate> chat_template_;
   SamplingDefaults defaults_;
   std::optional<std::int32_t> bos_id_;
+  bool writes_tool_calls_ = false;
   std::vector<std::string> notices_;
 };
 

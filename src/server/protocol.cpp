@@ -73,6 +73,41 @@ std::string AnswerWriter::text_event(std::size_t choice_idx,
   return chunk(std::move(choice), usage);
 }
 
+// The id is the answer's, with the call's place at the end.
+Json AnswerWriter::describe(std::size_t choice_idx,
+                            std::size_t call_idx,
+                            const ToolCall& call) const {
+  const std::string random = id_.substr(id_.find('-') + 1, 18);
+  return {{"id", fmt::format("call_{}{:02x}{:04x}", random, choice_idx, call_idx)},
+          {"type", "function"},
+          {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+}
+
+std::string AnswerWriter::call_event(std::size_t choice_idx,
+                                     std::size_t call_idx,
+                                     const ToolCall& call,
+                                     const Usage& usage) const {
+  Json delta = {{"index", call_idx}};
+  delta.update(describe(choice_idx, call_idx, call));
+  return chunk({{"index", choice_idx},
+                {"delta", {{"tool_calls", Json::array({std::move(delta)})}}},
+                {"logprobs", nullptr},
+                {"finish_reason", nullptr}},
+               usage);
+}
+
+Json AnswerWriter::message(std::size_t choice_idx, const ToolCallParser::Parsed& answer) const {
+  Json message = {{"role", "assistant"}, {"content", answer.content}};
+  if (answer.calls.empty()) return message;
+  if (answer.content.empty()) message["content"] = nullptr;
+  Json calls = Json::array();
+  for (const ToolCall& call : answer.calls) {
+    calls.push_back(describe(choice_idx, calls.size(), call));
+  }
+  message["tool_calls"] = std::move(calls);
+  return message;
+}
+
 std::string AnswerWriter::finish_event(std::size_t choice_idx,
                                        const Choice& choice,
                                        const Usage& usage) const {
@@ -101,15 +136,15 @@ std::string AnswerWriter::end_events(const Usage& usage) const {
 }
 
 std::string AnswerWriter::response(const std::vector<Choice>& choices,
-                                   const std::vector<std::string>& texts,
+                                   const std::vector<ToolCallParser::Parsed>& answers,
                                    const Usage& usage) const {
   Json list = Json::array();
   for (std::size_t i = 0; i < choices.size(); ++i) {
     Json choice = {{"index", i}};
     if (request_.is_chat) {
-      choice["message"] = {{"role", "assistant"}, {"content", texts[i]}};
+      choice["message"] = message(i, answers[i]);
     } else {
-      choice["text"] = texts[i];
+      choice["text"] = answers[i].content;
     }
     choice["logprobs"] = nullptr;
     choice["finish_reason"] = choices[i].finish_reason();

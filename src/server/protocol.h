@@ -35,19 +35,25 @@ class AnswerWriter {
   /// Events. The first of a choice has the role (chat only).
   std::string role_event(std::size_t choice_idx, const Usage& usage) const;
   std::string text_event(std::size_t choice_idx, const std::string& text, const Usage& usage) const;
+  std::string call_event(std::size_t choice_idx,
+                         std::size_t call_idx,
+                         const ToolCall& call,
+                         const Usage& usage) const;
   std::string finish_event(std::size_t choice_idx, const Choice& choice, const Usage& usage) const;
   /// What comes after all choices: usage if asked for, and [DONE].
   std::string end_events(const Usage& usage) const;
 
-  /// The whole answer; `texts` has one entry per choice.
+  /// The whole answer; `answers` has one entry per choice.
   std::string response(const std::vector<Choice>& choices,
-                       const std::vector<std::string>& texts,
+                       const std::vector<ToolCallParser::Parsed>& answers,
                        const Usage& usage) const;
   const std::string& id() const { return id_; }
 
  private:
   Json head(std::string_view object) const;
   std::string chunk(Json choice, const Usage& usage) const;
+  Json describe(std::size_t choice_idx, std::size_t call_idx, const ToolCall& call) const;
+  Json message(std::size_t choice_idx, const ToolCallParser::Parsed& answer) const;
   std::string_view chunk_object() const;
 
   const GenerationRequest& request_;
