@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <cstdint>
+#include <limits>
 #include <utility>
 
 namespace halfbyte {
@@ -21,14 +22,15 @@ std::byte* map(std::size_t bytes) {
 // given back. The advice is only that: a system without huge pages runs the same code, more slowly.
 std::byte* map_aligned(std::size_t bytes) {
   constexpr std::size_t kPageBytes = 4096;
+  if (bytes > std::numeric_limits<std::size_t>::max() - 2 * kHugePageBytes) return nullptr;
   const std::size_t length = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   std::byte* reserved = map(length + kHugePageBytes);
   if (reserved == nullptr) return nullptr;
   const std::size_t past = reinterpret_cast<std::uintptr_t>(reserved) % kHugePageBytes;
-  const std::size_t before = past == 0 ? 0 : kHugePageBytes - past;
+  const std::size_t before = (kHugePageBytes - past) % kHugePageBytes;
   std::byte* data = reserved + before;
   if (before != 0) munmap(reserved, before);
-  if (before != kHugePageBytes) munmap(data + length, kHugePageBytes - before);
+  munmap(data + length, kHugePageBytes - before);
   madvise(data, bytes, MADV_HUGEPAGE);
   return data;
 }

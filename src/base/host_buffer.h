@@ -10,7 +10,7 @@
 namespace halfbyte {
 
 /// Owns zero-filled, 64-byte aligned host memory, mapped page by page so that it returns to the
-/// system when freed and can use huge pages. Move-only.
+/// system when freed; 2 MiB and more start on a huge page and ask for them. Move-only.
 class HostBuffer {
  public:
   HostBuffer() = default;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +32,21 @@ TEST(HostBuffer, AnEmptyOneIsNull) {
   ASSERT_TRUE(buffer.ok());
   EXPECT_EQ(buffer->data(), nullptr);
   EXPECT_TRUE(buffer->span().empty());
+}
+
+TEST(HostBuffer, ALargeOneStartsOnAHugePageAndHoldsItsLastByte) {
+  for (const std::size_t bytes : {std::size_t{2} << 20, (std::size_t{5} << 20) + 123}) {
+    const Result<HostBuffer> buffer = HostBuffer::allocate(bytes);
+    ASSERT_TRUE(buffer.ok());
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer->data()) % (std::size_t{2} << 20), 0U);
+    EXPECT_EQ(buffer->span().back(), std::byte{0});
+    buffer->span().back() = std::byte{1};
+  }
+}
+
+TEST(HostBuffer, MoreThanTheAddressSpaceIsOutOfMemory) {
+  const std::size_t bytes = std::numeric_limits<std::size_t>::max();
+  EXPECT_EQ(HostBuffer::allocate(bytes).status().code(), StatusCode::kOutOfMemory);
 }
 
 TEST(HostBuffer, TooMuchIsOutOfMemoryWithTheSize) {
