@@ -10,16 +10,14 @@
 namespace halfbyte::tool {
 namespace {
 
-TEST(Ceilings, AreAboveZeroAndNeverFall) {
+TEST(Ceilings, AreAboveZeroOnceMeasured) {
   const auto probe = CeilingProbe::create(1 << 20, 1);
   ASSERT_TRUE(probe.ok());
+  EXPECT_EQ((*probe)->ceilings().read_gbps, 0.0);
   (*probe)->measure();
-  const Ceilings first = (*probe)->ceilings();
   (*probe)->measure();
-  EXPECT_GT(first.read_gbps, 0.0);
-  EXPECT_GT(first.int8_gops, 0.0);
-  EXPECT_GE((*probe)->ceilings().read_gbps, first.read_gbps);
-  EXPECT_GE((*probe)->ceilings().int8_gops, first.int8_gops);
+  EXPECT_GT((*probe)->ceilings().read_gbps, 0.0);
+  EXPECT_GT((*probe)->ceilings().int8_gops, 0.0);
 }
 
 // A loop that skipped memory would report too much: each word is in the result, which is the xor of

@@ -10,6 +10,7 @@
 
 #include "base/host_buffer.h"
 #include "bench/ceiling_loops.h"
+#include "bench/statistics.h"
 
 namespace halfbyte::tool {
 namespace {
@@ -19,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;  // what a thread reads at a time
 constexpr std::int64_t kOperationsPerThread = 1'000'000'000;
 constexpr std::int64_t kMultiplyPieces = 8;  // of a thread
-constexpr int kPasses = 3;                   // a disturbed one does not count
+constexpr int kPasses = 3;                   // of a measurement
 
 struct Multiplier {
   std::string_view isa;
@@ -54,15 +55,21 @@ class HostCeilingProbe final : public CeilingProbe {
   }
 
   void measure() override {
-    for (const ReadLoop loop : reads_) {
-      for (int pass = 0; pass < kPasses; ++pass)
-        ceilings_.read_gbps = std::max(ceilings_.read_gbps, read_once(loop));
+    for (int pass = 0; pass < kPasses; ++pass) {
+      for (std::size_t i = 0; i < reads_.size(); ++i)
+        read_gbps_[i].push_back(read_once(reads_[i]));
+      int8_gops_.push_back(multiply_once());
     }
-    for (int pass = 0; pass < kPasses; ++pass)
-      ceilings_.int8_gops = std::max(ceilings_.int8_gops, multiply_once());
   }
 
-  const Ceilings& ceilings() const override { return ceilings_; }
+  Ceilings ceilings() const override {
+    Ceilings ceilings;
+    for (const std::vector<double>& passes : read_gbps_)
+      ceilings.read_gbps = std::max(ceilings.read_gbps, median(passes));
+    ceilings.int8_gops = median(int8_gops_);
+    return ceilings;
+  }
+
   std::string_view isa() const override { return multiplier_.isa; }
 
  private:
@@ -90,7 +97,8 @@ class HostCeilingProbe final : public CeilingProbe {
   ThreadPool pool_;
   std::vector<ReadLoop> reads_ = read_loops();
   Multiplier multiplier_ = best_multiplier();
-  Ceilings ceilings_;
+  std::vector<std::vector<double>> read_gbps_{reads_.size()};  // [loop, pass]
+  std::vector<double> int8_gops_;                              // [pass]
   std::atomic<std::int64_t> keep_ = 0;
 };
 

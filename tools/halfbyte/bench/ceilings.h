@@ -19,8 +19,9 @@ struct Ceilings {
   double int8_gops = 0.0;  // 10^9 multiplications and additions a second, int8 x int8 into int32
 };
 
-/// Measures both with a number of threads. Each measurement takes some 0.1 s, and only raises the
-/// ceilings: what a machine did once, it can do.
+/// Measures both with a number of threads, some 0.05 s at a time. Each ceiling is the median of all
+/// measurements so far (of the fastest way to read), as a speed that stands beside it is a median:
+/// on a machine that others use too, both are of the same share of it.
 class CeilingProbe {
  public:
   /// `bytes` are read in each pass: more than the caches hold. kOutOfMemory.
@@ -28,7 +29,8 @@ class CeilingProbe {
   virtual ~CeilingProbe() = default;
 
   virtual void measure() = 0;
-  virtual const Ceilings& ceilings() const = 0;
+  /// 0 before the first measurement.
+  virtual Ceilings ceilings() const = 0;
   /// The instructions that multiply.
   virtual std::string_view isa() const = 0;
 };

@@ -42,7 +42,7 @@ struct LayerBenchOptions {
   std::vector<std::int64_t> num_tokens;             // one row each
   MoeOptions moe;                                   // capacity_tokens follows from num_tokens
   std::int64_t cache_bytes = level3_cache_bytes();  // steps rotate over three times as many
-  double slice_seconds = 0.4;                       // of each of three slices of steps
+  double slice_seconds = 0.2;                       // of each of six slices of steps
 };
 
 /// Ok, or kOutOfMemory with the bytes wanted, the bytes available (0: unknown), and the remedy.
