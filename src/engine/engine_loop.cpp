@@ -17,6 +17,15 @@ Status shut_down() {
   return {StatusCode::kCancelled, "the engine is shutting down"};
 }
 
+// A request's last event when it carries no token.
+TokenEvent ending(RequestId request_id, FinishReason reason, std::string error = {}) {
+  TokenEvent event;
+  event.request_id = request_id;
+  event.finish_reason = reason;
+  event.error = std::move(error);
+  return event;
+}
+
 Status allocate(std::vector<float>& logits, std::int64_t rows, std::int64_t vocab_size) {
   try {
     logits.resize(static_cast<std::size_t>(rows * vocab_size));
@@ -225,7 +234,7 @@ void EngineLoop::assign(std::unique_ptr<Sequence> sequence) {
 void EngineLoop::cancel_now(RequestId request_id) {
   for (Scheduler& scheduler : schedulers_) {
     if (scheduler.remove(request_id) == nullptr) continue;
-    new_events_.push_back({.request_id = request_id, .finish_reason = FinishReason::kCancelled});
+    new_events_.push_back(ending(request_id, FinishReason::kCancelled));
     return;
   }
 }
@@ -277,7 +286,8 @@ void EngineLoop::count_tokens(std::span<const ScheduledSlice> slices) {
 void EngineLoop::accept_token(Scheduler& scheduler,
                               Sequence& sequence,
                               const Result<std::int32_t>& token) {
-  TokenEvent event{.request_id = sequence.request_id};
+  TokenEvent event;
+  event.request_id = sequence.request_id;
   if (token.ok()) {
     sequence.tokens.push_back(*token);
     event.token_id = *token;
@@ -369,9 +379,7 @@ void EngineLoop::end_everything(const Status& why) {
   }
   for (Scheduler& scheduler : schedulers_) {
     while (const std::unique_ptr<Sequence> sequence = scheduler.remove_any()) {
-      new_events_.push_back({.request_id = sequence->request_id,
-                             .finish_reason = FinishReason::kError,
-                             .error = why.to_string()});
+      new_events_.push_back(ending(sequence->request_id, FinishReason::kError, why.to_string()));
     }
   }
   for (ScoreJob& job : inbox.scores) {
