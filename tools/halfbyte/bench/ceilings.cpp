@@ -20,7 +20,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;  // what a thread reads at a time
 constexpr std::int64_t kOperationsPerThread = 1'000'000'000;
 constexpr std::int64_t kMultiplyPieces = 8;  // of a thread
-constexpr int kPasses = 3;                   // of a measurement
+constexpr double kWarmUpSeconds = 0.05;
+constexpr int kPasses = 3;  // of a measurement
 
 struct Multiplier {
   std::string_view isa;
@@ -55,6 +56,7 @@ class HostCeilingProbe final : public CeilingProbe {
   }
 
   void measure() override {
+    warm_up();
     for (int pass = 0; pass < kPasses; ++pass) {
       for (std::size_t i = 0; i < reads_.size(); ++i)
         read_gbps_[i].push_back(read_once(reads_[i]));
@@ -73,6 +75,14 @@ class HostCeilingProbe final : public CeilingProbe {
   std::string_view isa() const override { return multiplier_.isa; }
 
  private:
+  // A thread that was asleep wakes beside the one that woke it; on a busy machine it takes the
+  // system some time to give each a core.
+  void warm_up() {
+    const Clock::time_point start = Clock::now();
+    while (seconds_since(start) < kWarmUpSeconds)
+      multiply_once();
+  }
+
   double read_once(ReadLoop loop) {
     const auto pieces = static_cast<std::int64_t>(memory_.size()) / kPieceBytes;
     const auto* data = memory_.as<const std::int64_t>();

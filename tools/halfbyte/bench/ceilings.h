@@ -19,7 +19,7 @@ struct Ceilings {
   double int8_gops = 0.0;  // 10^9 multiplications and additions a second, int8 x int8 into int32
 };
 
-/// Measures both with a number of threads, some 0.05 s at a time. Each ceiling is the median of all
+/// Measures both with a number of threads, some 0.1 s at a time. Each ceiling is the median of all
 /// measurements so far (of the fastest way to read), as a speed that stands beside it is a median:
 /// on a machine that others use too, both are of the same share of it.
 class CeilingProbe {
