@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "formats/convert.h"
+#include "kernels/cpu/kernel_table.h"
 #include "kernels/reference/combine.h"
 
 namespace halfbyte {
@@ -87,9 +88,10 @@ bool sum_local_routes(const DispatchPlan& plan,
                          : wide_output_row(output, routes[slot], table.wide_rows + slot * cols);
   }
   const auto slots = static_cast<std::size_t>(top_k);
-  return reference::combine_token(
-      {table.topk_idx + row_idx * top_k, slots}, {table.topk_weights + row_idx * top_k, slots},
-      {table.row_pointers, slots}, plan.spec.num_experts, cols, table.tree_scratch, sum);
+  return reference::combine_token({table.topk_idx + row_idx * top_k, slots},
+                                  {table.topk_weights + row_idx * top_k, slots},
+                                  {table.row_pointers, slots}, plan.spec.num_experts, cols,
+                                  table.tree_scratch, sum, cpu::best_kernel_table().add_weighted);
 }
 
 bool join_ranks(const DispatchPlan& plan,
