@@ -149,9 +149,9 @@ server::ApiOptions api_options(const ServeOptions& options) {
 
 void print_ready(const ServeOptions& options, const server::SamplingDefaults& defaults) {
   fmt::print(stderr,
-             "ready: {} ({}); where a request says nothing: temperature {}, top_p {}, top_k {}\n",
-             options.model_names.front(), options.openai_defaults ? "openai defaults" : "its own",
-             defaults.temperature, defaults.top_p, defaults.top_k);
+             "ready: {}; requests that do not say get temperature {}, top_p {}, top_k {} ({})\n",
+             options.model_names.front(), defaults.temperature, defaults.top_p, defaults.top_k,
+             options.openai_defaults ? "--sampling-defaults" : "generation_config.json");
 }
 
 void serve(ServeOptions options) {
