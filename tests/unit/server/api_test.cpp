@@ -200,7 +200,7 @@ TEST_F(ApiTest, StreamsTheSameTextAsItAnswersWhole) {
     EXPECT_EQ(choice["finish_reason"], whole["choices"][index]["finish_reason"]);
   }
   for (std::size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(texts[i], whole["choices"][i]["text"]) << i;
+    EXPECT_EQ(whole["choices"][i]["text"], texts[i]) << i;
     EXPECT_EQ(num_finishes[i], 1) << i;
   }
   EXPECT_EQ(events.back()["choices"], Json::array());
