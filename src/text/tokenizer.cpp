@@ -27,8 +27,9 @@ Result<json> read_json(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) {
     return Status(StatusCode::kNotFound,
-                  path + " cannot be opened: " + std::generic_category().message(errno) +
-                      "; copy it from where the weights came from, beside them");
+                  fmt::format("{} cannot be opened: {}; copy it from where the weights came from, "
+                              "beside them",
+                              path, std::generic_category().message(errno)));
   }
   json document = json::parse(file, nullptr, false);
   if (!document.is_object()) return Status(StatusCode::kCorruptData, path + " is not JSON");
