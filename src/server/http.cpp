@@ -357,12 +357,12 @@ asio::awaitable<void> accept_all(tcp::acceptor& acceptor, std::shared_ptr<Shared
 }
 
 error_code listen(tcp::acceptor& acceptor, const tcp::endpoint& endpoint) {
-  error_code error;
-  acceptor.open(endpoint.protocol(), error);
-  if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
-  if (!error) acceptor.bind(endpoint, error);
-  if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
-  return error;
+  try {
+    acceptor = tcp::acceptor(acceptor.get_executor(), endpoint);  // reuses the address
+    return {};
+  } catch (const boost::system::system_error& failure) {
+    return failure.code();
+  }
 }
 
 }  // namespace
