@@ -21,6 +21,8 @@
 #include <exception>
 #include <thread>
 
+// Asio's calls report through their last argument, and return the same again.
+// NOLINTBEGIN(bugprone-unused-return-value)
 namespace halfbyte::server {
 namespace {
 
@@ -423,3 +425,4 @@ void HttpServer::stop() {
 }
 
 }  // namespace halfbyte::server
+// NOLINTEND(bugprone-unused-return-value)
