@@ -20,7 +20,7 @@ namespace halfbyte {
 namespace {
 
 // What the kernels see of x or h; `exact` names it where it stays as it is.
-std::string format_name(const ExpertPlan& plan, std::string exact) {
+std::string format_name(const ExpertPlan& plan, const std::string& exact) {
   if (is_w4a4(plan.mode)) return "nvfp4";
   if (plan.mode == ActivationMode::kW4a8) return "int8";
   return operand_format(plan) == OperandFormat::kSplit15 ? "split15" : exact;
