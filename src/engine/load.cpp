@@ -141,8 +141,8 @@ Result<EngineParts> load_engine_parts(const EngineOptions& options) {
 Status with_memory_remedy(Status status) {
   if (status.code() != StatusCode::kOutOfMemory) return status;
   return {StatusCode::kOutOfMemory,
-          fmt::format("{}; lower --max-total-tokens (the KV cache), --max-prefill-tokens (scratch) "
-                      "or --num-threads",
+          fmt::format("{}; lower --max-total-tokens (the KV cache), --context-length, "
+                      "--max-prefill-tokens (scratch) or --num-threads",
                       status.message())};
 }
 

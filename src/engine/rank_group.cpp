@@ -7,7 +7,6 @@
 #include <array>
 #include <cassert>
 #include <exception>
-#include <system_error>
 #include <utility>
 
 namespace halfbyte {
@@ -25,7 +24,7 @@ RankGroup::RankGroup(std::vector<std::unique_ptr<Model>> models,
     for (std::size_t rank = 1; rank < models_.size(); ++rank) {
       followers_.emplace_back([this, rank] { follow(rank); });
     }
-  } catch (const std::system_error&) {
+  } catch (...) {  // no thread, or no memory for one
     join_followers();
     throw;
   }

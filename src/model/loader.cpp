@@ -7,7 +7,6 @@
 #include <exception>
 #include <mutex>
 #include <optional>
-#include <system_error>
 #include <thread>
 
 #include "base/thread_pool.h"
@@ -199,7 +198,7 @@ Status load_all_experts(const LoadContext& context,
         failure.set(load_rank_experts(context, transports[r].get(), notices, ranks[r]));
       });
     }
-  } catch (const std::system_error& e) {
+  } catch (const std::exception& e) {  // no thread, or no memory for one
     refused = std::current_exception();
     transports.front()->abort(Status(StatusCode::kOutOfMemory, e.what()));  // frees who waits
   }

@@ -262,11 +262,27 @@ HttpReply Api::completion(const HttpRequest& request) {
   return generate(request, read_completion_request);
 }
 
+namespace {
+
+// The first names, cut and with escapes: a log takes what it is given for its own.
+std::vector<std::string> printable_names(const std::vector<std::string>& names) {
+  constexpr std::size_t kMaxNames = 8, kMaxBytes = 64;
+  std::vector<std::string> printable;
+  for (const std::string& name : names) {
+    if (printable.size() == kMaxNames) break;
+    printable.push_back(
+        Json(name.substr(0, kMaxBytes)).dump(-1, ' ', true, Json::error_handler_t::replace));
+  }
+  return printable;
+}
+
+}  // namespace
+
 HttpReply Api::generate(const HttpRequest& request, RequestParser parse) {
   const auto body = read_body(request);
   if (const auto* error = std::get_if<ApiError>(&body)) return error_response(*error);
   const Json& json = std::get<Json>(body);
-  for (const std::string& name : unknown_fields(json)) {
+  for (const std::string& name : printable_names(unknown_fields(json))) {
     notices_.notice(name, fmt::format("requests have a field that is not known: {}", name));
   }
   auto parsed = parse(json, scope_);

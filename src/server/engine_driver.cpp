@@ -51,8 +51,11 @@ Result<RequestId> EngineDriver::submit(Request request, std::shared_ptr<EventQue
   // Held until the queue is known: no event of the request can be delivered before.
   const std::lock_guard lock(mutex_);
   if (!ended_.empty()) return Status(StatusCode::kCancelled, ended_);
+  // What was taken in with its first sequence is taken in whole.
+  const bool has_begun =
+      std::ranges::any_of(queues_, [&events](const auto& queue) { return queue.second == events; });
   const std::int64_t waiting = engine_->stats().waiting;
-  if (waiting >= max_queued_requests_) {
+  if (!has_begun && waiting >= max_queued_requests_) {
     return Status(StatusCode::kCapacityExceeded,
                   fmt::format("{} requests wait already, want fewer than {}: try again later",
                               waiting, max_queued_requests_));

@@ -114,12 +114,9 @@ void refuse_best_of(FieldReader& reader) {
 void refuse_unsupported(const Json& body, bool is_chat, std::optional<ApiError>& error) {
   FieldReader reader(body, "", error);
   refuse(kUnsupported, reader);
-  if (is_chat) {
-    refuse(kUnsupportedChat, reader);
-  } else {
-    refuse(kUnsupportedCompletion, reader);
-    refuse_best_of(reader);
-  }
+  refuse(kUnsupportedChat, reader);
+  refuse(kUnsupportedCompletion, reader);
+  if (!is_chat) refuse_best_of(reader);
 }
 
 std::vector<std::string> unknown_fields(const Json& body) {

@@ -135,6 +135,7 @@ class Connection {
     }
     const ActiveRequest active(*shared_);
     keep_alive_ = parser.get().keep_alive();
+    is_head_ = parser.get().method() == http::verb::head;
     version_ = parser.get().version();
     HttpReply reply = call_handler(to_request(parser.get()));
     if (auto* response = std::get_if<HttpResponse>(&reply)) {
@@ -204,6 +205,7 @@ class Connection {
     message.keep_alive(keep_alive_);
     message.body() = std::move(response.body);
     message.prepare_payload();
+    if (is_head_) message.body().clear();  // the length says what a GET would have had
     stream_.expires_after(shared_->options.transfer_timeout);
     error_code error;
     co_await http::async_write(stream_, message, asio::redirect_error(asio::use_awaitable, error));
@@ -328,6 +330,7 @@ class Connection {
   beast::flat_buffer buffer_;
   bool open_ = true;
   bool keep_alive_ = true;
+  bool is_head_ = false;  // of the request under way
   bool chunked_ = true;
   unsigned version_ = 11;
   Clock::time_point quiet_since_;

@@ -2,10 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <mutex>
 
 #include "base/thread_pool.h"
 #include "checkpoint/module_path.h"
+#include "formats/convert.h"
 #include "weights/checkpoint_impl.h"
 
 namespace halfbyte {
@@ -19,6 +22,30 @@ bool is_known_scale(std::string_view name) {
     if (name.ends_with(end)) return true;
   }
   return false;
+}
+
+/// kCorruptData: a 16- or 32-bit value that is infinite or not a number, with its place.
+Status check_finite(std::string_view name, const RawTensor& tensor) {
+  if (!is_wide_float(tensor.dtype)) return {};
+  const std::int64_t cols = tensor.shape.empty() ? 1 : tensor.shape.back();
+  const std::int64_t width = dtype_bytes(tensor.dtype);
+  const auto count = static_cast<std::int64_t>(tensor.bytes.size()) / width;
+  std::int64_t num_bad = 0, first_bad = 0;
+  float first_value = 0.0F;
+  std::vector<float> row(static_cast<std::size_t>(std::max<std::int64_t>(cols, 1)));
+  for (std::int64_t at = 0; at < count; at += cols) {
+    widen_to_f32(tensor.dtype, tensor.bytes.data() + at * width, cols, row.data());
+    for (std::int64_t col = 0; col < cols; ++col) {
+      const float value = row[static_cast<std::size_t>(col)];
+      if (std::isfinite(value) || num_bad++ > 0) continue;
+      first_bad = at + col;
+      first_value = value;
+    }
+  }
+  if (num_bad == 0) return {};
+  return Status(StatusCode::kCorruptData,
+                fmt::format("{}: value {} at row {}, column {}, want finite values ({} are not)",
+                            name, first_value, first_bad / cols, first_bad % cols, num_bad));
 }
 
 void count_saturated(CheckpointWeights::Impl& impl, const LoadedLinear& linear) {
@@ -59,8 +86,12 @@ ProjectionFaults check_expert_bytes(CheckpointWeights::Impl& impl,
       continue;
     }
     count_saturated(impl, *linear);
-    fault =
-        check_fp8_values(projection_entries(layer, expert_idx, projection), layer.kind(projection));
+    const LinearEntries& entries = projection_entries(layer, expert_idx, projection);
+    fault = check_fp8_values(entries, layer.kind(projection));
+    // A stack is one tensor for all experts: its first expert reads it.
+    const bool is_first_of_stack = layer.tensors->is_stacked() && expert_idx == 0;
+    if (fault.ok() && (!layer.tensors->is_stacked() || is_first_of_stack))
+      fault = check_finite(short_name(*entries.payload()), *entries.payload());
   }
   return faults;
 }
@@ -82,6 +113,18 @@ void check_experts(CheckpointWeights& weights,
       findings.add_expert(layer.layer_idx, static_cast<std::int64_t>(expert), fault.message(),
                           fault.code());
     }
+  }
+}
+
+/// Every tensor outside the experts but scales, which have checks of their own; in order of names.
+void check_values(const CheckpointWeights::Impl& impl, Findings& findings) {
+  const std::map<std::string_view, const RawTensor*> by_name(impl.map.plain.begin(),
+                                                             impl.map.plain.end());
+  for (const auto& [name, tensor] : by_name) {
+    if (name.find("_scale") != std::string_view::npos) continue;
+    const Status status = check_finite(tensor->name, *tensor);
+    if (status.ok()) continue;
+    findings.add(fmt::format("{}{}", status.message(), in_file(*tensor, *impl.raw)), status.code());
   }
 }
 
@@ -132,6 +175,7 @@ void CheckpointWeights::find_bad_bytes(Findings& findings) {
   ThreadPool pool;
   check_moe_layers_exist(*impl_, findings);
   check_modules(*impl_, findings);
+  check_values(*impl_, findings);
   for (const auto& [layer_idx, layer] : impl_->layers) {
     // Of a layer that is not whole the headers said enough.
     if (!layer.is_good || layer.common_class() == LinearClass::kMxfp4) continue;

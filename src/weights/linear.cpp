@@ -49,7 +49,6 @@ Status load_nvfp4(const LinearEntries& entries, const LinearKind& kind, LoadedLi
   linear.matrix.global_scale = kind.global_scale;
   const RawTensor& scale = *entries[TensorRole::kWeightScale];
   linear.matrix.block_scale = scale.bytes;
-  HALFBYTE_RETURN_IF_ERROR(load_pre_quant_scale(entries, kind, linear));
   linear.input_scale =
       read_input_scale(entries[kind.dialect->input_scale], kind.dialect->scalars_are_reciprocal);
   return check_block_scales(short_name(scale), linear);
@@ -192,6 +191,8 @@ Result<LoadedLinear> load_linear(const LinearEntries& entries, const LinearKind&
       return Status(StatusCode::kUnsupported,
                     fmt::format("{}: MXFP4 weights", short_name(payload)));
   }
+  // ModelOpt writes it beside NVFP4 weights; what it says holds for any other format.
+  HALFBYTE_RETURN_IF_ERROR(load_pre_quant_scale(entries, kind, linear));
   HALFBYTE_RETURN_IF_ERROR(load_bias(entries, kind, linear));
   return linear;
 }

@@ -68,7 +68,13 @@ struct Generation {
 Result<Problem> parse_problem(const std::string& line) {
   try {
     const auto json = ordered_json::parse(line);
-    return Problem{json.at("question").get<std::string>(), json.at("answer").get<std::int64_t>()};
+    const auto& answer = json.at("answer");
+    if (!answer.is_number_integer() ||
+        (answer.is_number_unsigned() && answer.get<std::uint64_t>() > INT64_MAX)) {
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("answer is {}, want an integer of 64 bits", answer.dump()));
+    }
+    return Problem{json.at("question").get<std::string>(), answer.get<std::int64_t>()};
   } catch (const ordered_json::exception& e) {
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("want {{\"question\": text, \"answer\": integer}}: {}", e.what()));

@@ -88,10 +88,12 @@ class AnswerStream {
   AnswerStream(const Session& session, bool quiet)
       : engine_(*session.engine), detokenizer_(*session.tokenizer, true), quiet_(quiet) {}
 
-  Answer run(std::vector<std::int32_t> prompt_ids, const SamplingParams& sampling) {
+  // The error is that of submit().
+  Result<Answer> run(std::vector<std::int32_t> prompt_ids, const SamplingParams& sampling) {
     answer_.prompt_tokens = static_cast<std::int64_t>(prompt_ids.size());
     start_ = Clock::now();
-    const RequestId id = value_or_exit(engine_.submit({std::move(prompt_ids), sampling}));
+    HALFBYTE_ASSIGN_OR_RETURN(const RequestId id,
+                              engine_.submit({std::move(prompt_ids), sampling}));
     bool cancelled = false;
     while (answer_.finish_reason == FinishReason::kNone) {
       if (g_interrupted != 0 && !cancelled) {
@@ -185,7 +187,8 @@ void answer_once(Session& session, const RunOptions& options) {
   check_prompt_fits(ids.size(), options.engine);
   open_engine(session, options.engine);
   watch_interrupts();
-  const Answer answer = AnswerStream(session, options.json).run(std::move(ids), options.sampling);
+  const Answer answer =
+      value_or_exit(AnswerStream(session, options.json).run(std::move(ids), options.sampling));
   const EngineInfo& info = session.engine->info();
   if (options.json) {
     print_json(to_json(answer, info));
@@ -221,12 +224,17 @@ void chat(Session& session, const RunOptions& options) {
     }
     messages.push_back({{"role", "user"}, {"content", line}});
     g_interrupted = 0;
-    const Answer answer =
+    const auto answer =
         AnswerStream(session, false).run(session.encode_chat(messages), options.sampling);
+    if (!answer.ok()) {  // too long, most likely: what was said before stays
+      fmt::print(stderr, "error: {}\n", answer.status().to_string());
+      messages.erase(messages.size() - 1);
+      continue;
+    }
     fmt::print("\n");
     std::fflush(stdout);
-    print_summary(answer, session.engine->info());
-    messages.push_back({{"role", "assistant"}, {"content", answer.text}});
+    print_summary(*answer, session.engine->info());
+    messages.push_back({{"role", "assistant"}, {"content", answer->text}});
   }
 }
 

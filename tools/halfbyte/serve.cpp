@@ -90,8 +90,11 @@ std::string directory_name(const std::string& path) {
 // What one sequence may hold: its context, or the whole cache of a data-parallel rank.
 std::int64_t context_tokens(const Engine& engine, const EngineOptions& options) {
   constexpr std::int64_t kBlockTokens = 16;
-  const std::int64_t cache =
-      engine.stats().total_blocks * kBlockTokens / std::max(options.moe.dp_size, 1);
+  // An all-to-all spreads requests over all ranks unless told otherwise (nvfp4-moe 11.3).
+  const MoeOptions& moe = options.moe;
+  const int all_ranks = std::max({moe.tp_size, moe.ep_size, 1});
+  const int groups = moe.dp_size > 0 ? moe.dp_size : moe.a2a_backend == "none" ? 1 : all_ranks;
+  const std::int64_t cache = engine.stats().total_blocks * kBlockTokens / groups;
   return std::min(engine.info().max_context_tokens, cache);
 }
 
@@ -182,17 +185,25 @@ void serve(ServeOptions options) {
   shut_down(api, *http, std::chrono::seconds(options.shutdown_timeout_s));
 }
 
+std::string not_empty(const std::string& given) {
+  return given.empty() ? "want some text, got none" : "";
+}
+
 void add_server_options(CLI::App& command, ServeOptions& options) {
   const auto add = [&command](const char* names, auto& value, const char* help) {
     return command.add_option(names, value, help)->group(kServerGroup);
   };
   add("--host", options.http.host, "address to listen on")->capture_default_str();
-  add("--port", options.http.port, "port; 0: any free one")->capture_default_str();
+  add("--port", options.http.port, "port; 0: any free one")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
   add("--served-model-name", options.model_names,
-      "names that requests may use (default: the folder's)")
-      ->expected(1, 16);
+      "names that requests may use (default: the folder's); may be repeated")
+      ->allow_extra_args(false)
+      ->check(not_empty);
   add("--api-key", options.api_keys, "a key that requests must bring; may be repeated")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->check(not_empty);
   add("--api-key-file", options.api_key_file, "a file of keys, one a line");
   add("--max-queued-requests", options.max_queued_requests,
       "requests that may wait; more are refused with 429")

@@ -86,6 +86,23 @@ TEST(Check, FindsNaNAmongFp8Values) {
                           "0xFF is NaN (2 such bytes) (model.safetensors)"));
 }
 
+TEST(Check, FindsValuesThatAreNotFinite) {
+  TinyCheckpoint checkpoint = tiny_checkpoint();
+  auto& gate = checkpoint.tensors.at("model.layers.1.mlp.gate.weight").bytes;  // bf16 [4, 32]
+  gate[2 * (32 * 2 + 3) + 1] = 0x7F;
+  gate[2 * (32 * 2 + 3)] = 0xC0;
+  auto& norm = checkpoint.tensors.at("model.norm.weight").bytes;
+  norm[0] = 0x80;
+  norm[1] = 0xFF;
+  EXPECT_THAT(
+      findings_of(checkpoint),
+      testing::UnorderedElementsAre(
+          "corrupt_data: model.layers.1.mlp.gate.weight: value nan at row 2, column 3, want "
+          "finite values (1 are not) (model.safetensors)",
+          "corrupt_data: model.norm.weight: value -inf at row 0, column 0, want finite "
+          "values (1 are not) (model.safetensors)"));
+}
+
 TEST(Check, ValidatesKvScales) {
   TinyCheckpoint checkpoint = tiny_checkpoint();
   const std::string name = "model.layers.1.self_attn.k_proj.k_scale";

@@ -74,6 +74,11 @@ TEST(CheckpointWeights, DenseLinearsTakeAPreQuantScaleAndExpertsRefuseIt) {
   ASSERT_TRUE(linear.ok()) << linear.status().to_string();
   EXPECT_EQ(linear->pre_quant_scale, scale);
 
+  const std::string k = "model.layers.0.self_attn.k_proj";  // bf16: what the scale says holds too
+  put(checkpoint.tensors, test::bf16_tensor(k + ".pre_quant_scale", {32}, scale));
+  Opened dense(checkpoint);
+  EXPECT_EQ((*dense).linear("layers.0.self_attn.k_proj", 32, 32)->pre_quant_scale, scale);
+
   scale[7] = 0.0F;
   put(checkpoint.tensors, test::bf16_tensor(q + ".pre_quant_scale", {32}, scale));
   Opened zero(checkpoint);
