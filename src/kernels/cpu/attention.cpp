@@ -5,15 +5,6 @@
 #include "kernels/cpu/kernel_table.h"
 
 namespace halfbyte::cpu {
-namespace {
-
-bool has_avx2() {
-  static const bool has = missing_feature(kAvx2Kernels).empty();
-  return has;
-}
-
-}  // namespace
-
 std::int64_t attend_scratch_floats(std::int64_t num_queries,
                                    std::int64_t num_keys,
                                    std::int64_t block_tokens,
@@ -23,11 +14,11 @@ std::int64_t attend_scratch_floats(std::int64_t num_queries,
 }
 
 void attend(const AttendTask& task, float* scratch) {
-  has_avx2() ? attend_avx2(task, scratch) : attend_portable(task, scratch);
+  best_kernel_table().attend(task, scratch);
 }
 
 void head_linear(const HeadMatrix& matrix, const float* x, float* y) {
-  has_avx2() ? head_linear_avx2(matrix, x, y) : head_linear_portable(matrix, x, y);
+  best_kernel_table().head_linear(matrix, x, y);
 }
 
 }  // namespace halfbyte::cpu

@@ -48,46 +48,45 @@ std::string_view missing_for_avx512() {
   return missing_for_avx2();
 }
 
+// AVX2 for everything but the products of bytes.
+constexpr KernelTable avx2_with(std::string_view name, Split15Dot split15_dot, Int8Dot int8_dot) {
+  return {.name = name,
+          .panel_dot = panel_dot_avx2,
+          .activate = activate_avx2,
+          .split15_dot = split15_dot,
+          .int8_dot = int8_dot,
+          .quantize_split15 = quantize_split15_avx2,
+          .quantize_int8 = quantize_int8_avx2,
+          .quantize_nvfp4 = quantize_nvfp4_avx2,
+          .add_weighted = add_weighted_avx2,
+          .attend = attend_avx2,
+          .head_linear = head_linear_avx2};
+}
+
+const KernelTable& find_best_table() {
+  for (const KernelTable* table : kTables) {
+    if (missing_feature(*table).empty()) return *table;
+  }
+  return kPortableKernels;
+}
+
 }  // namespace
 
-const KernelTable kPortableKernels = {.name = "portable",
-                                      .panel_dot = panel_dot_portable,
-                                      .split15_dot = split15_dot_portable,
-                                      .int8_dot = int8_dot_portable,
-                                      .quantize_split15 = quantize_split15,
-                                      .quantize_int8 = quantize_int8,
-                                      .quantize_nvfp4 = quantize_nvfp4,
-                                      .add_weighted = add_weighted_portable};
-
-const KernelTable kAvx2Kernels = {.name = "avx2",
-                                  .panel_dot = panel_dot_avx2,
-                                  .activate = activate_avx2,
-                                  .split15_dot = split15_dot_avx2,
-                                  .int8_dot = int8_dot_avx2,
-                                  .quantize_split15 = quantize_split15_avx2,
-                                  .quantize_int8 = quantize_int8_avx2,
-                                  .quantize_nvfp4 = quantize_nvfp4_avx2,
-                                  .add_weighted = add_weighted_avx2};
-
-const KernelTable kAvxVnniKernels = {.name = "avx_vnni",
-                                     .panel_dot = panel_dot_avx2,
-                                     .activate = activate_avx2,
-                                     .split15_dot = split15_dot_avx_vnni,
-                                     .int8_dot = int8_dot_avx_vnni,
-                                     .quantize_split15 = quantize_split15_avx2,
-                                     .quantize_int8 = quantize_int8_avx2,
-                                     .quantize_nvfp4 = quantize_nvfp4_avx2,
-                                     .add_weighted = add_weighted_avx2};
-
-const KernelTable kAvx512Kernels = {.name = "avx512",
-                                    .panel_dot = panel_dot_avx2,
-                                    .activate = activate_avx2,
-                                    .split15_dot = split15_dot_avx512,
-                                    .int8_dot = int8_dot_avx512,
-                                    .quantize_split15 = quantize_split15_avx2,
-                                    .quantize_int8 = quantize_int8_avx2,
-                                    .quantize_nvfp4 = quantize_nvfp4_avx2,
-                                    .add_weighted = add_weighted_avx2};
+constinit const KernelTable kPortableKernels = {.name = "portable",
+                                                .panel_dot = panel_dot_portable,
+                                                .split15_dot = split15_dot_portable,
+                                                .int8_dot = int8_dot_portable,
+                                                .quantize_split15 = quantize_split15,
+                                                .quantize_int8 = quantize_int8,
+                                                .quantize_nvfp4 = quantize_nvfp4,
+                                                .add_weighted = add_weighted_portable,
+                                                .attend = attend_portable,
+                                                .head_linear = head_linear_portable};
+constinit const KernelTable kAvx2Kernels = avx2_with("avx2", split15_dot_avx2, int8_dot_avx2);
+constinit const KernelTable kAvxVnniKernels =
+    avx2_with("avx_vnni", split15_dot_avx_vnni, int8_dot_avx_vnni);
+constinit const KernelTable kAvx512Kernels =
+    avx2_with("avx512", split15_dot_avx512, int8_dot_avx512);
 
 std::span<const KernelTable* const> list_kernel_tables() {
   return kTables;
@@ -99,11 +98,10 @@ std::string_view missing_feature(const KernelTable& table) {
   return &table == &kAvx2Kernels ? missing_for_avx2() : std::string_view{};
 }
 
+// Asked in every step: cpuid takes microseconds on a virtual machine.
 const KernelTable& best_kernel_table() {
-  for (const KernelTable* table : kTables) {
-    if (missing_feature(*table).empty()) return *table;
-  }
-  return kPortableKernels;
+  static const KernelTable& best = find_best_table();
+  return best;
 }
 
 }  // namespace halfbyte::cpu

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "halfbyte/moe.h"
+#include "kernels/cpu/attention.h"
 #include "kernels/cpu/integer_kernels.h"
 
 namespace halfbyte::cpu {
@@ -52,6 +53,8 @@ struct KernelTable {
   void (*quantize_int8)(const float* x, std::int64_t cols, Int8Record* row) = nullptr;
   void (*quantize_nvfp4)(const float* x, std::int64_t cols, float s, Int8Record* row) = nullptr;
   AddWeighted add_weighted = nullptr;
+  void (*attend)(const AttendTask& task, float* scratch) = nullptr;
+  void (*head_linear)(const HeadMatrix& matrix, const float* x, float* y) = nullptr;
 };
 
 extern const KernelTable kPortableKernels;
@@ -63,7 +66,7 @@ extern const KernelTable kAvx512Kernels;   // AVX-512 with VNNI and VBMI
 std::span<const KernelTable* const> list_kernel_tables();
 /// Why this machine cannot run `table`: "no avx512_vbmi"; empty when it can.
 std::string_view missing_feature(const KernelTable& table);
-/// The first table that this machine can run.
+/// The first table that this machine can run; found once.
 const KernelTable& best_kernel_table();
 
 }  // namespace halfbyte::cpu
