@@ -71,6 +71,12 @@ void check_modules(CheckpointWeights::Impl& impl, Findings& findings) {
   }
 }
 
+/// A stack is one tensor for all experts, and for gate and up: it is read once.
+bool reads_payload(const ExpertLayer& layer, std::int64_t expert_idx, Projection projection) {
+  if (!layer.tensors->is_stacked()) return true;
+  return expert_idx == 0 && !(projection == Projection::kUp && layer.gated);
+}
+
 using ProjectionFaults = std::array<Status, kNumProjections>;
 
 ProjectionFaults check_expert_bytes(CheckpointWeights::Impl& impl,
@@ -88,9 +94,7 @@ ProjectionFaults check_expert_bytes(CheckpointWeights::Impl& impl,
     count_saturated(impl, *linear);
     const LinearEntries& entries = projection_entries(layer, expert_idx, projection);
     fault = check_fp8_values(entries, layer.kind(projection));
-    // A stack is one tensor for all experts: its first expert reads it.
-    const bool is_first_of_stack = layer.tensors->is_stacked() && expert_idx == 0;
-    if (fault.ok() && (!layer.tensors->is_stacked() || is_first_of_stack))
+    if (fault.ok() && reads_payload(layer, expert_idx, projection))
       fault = check_finite(short_name(*entries.payload()), *entries.payload());
   }
   return faults;

@@ -24,26 +24,6 @@ float read_input_scale(const RawTensor* tensor, bool is_reciprocal) {
   return value.ok() ? *value : 0.0F;
 }
 
-Status load_pre_quant_scale(const LinearEntries& entries,
-                            const LinearKind& kind,
-                            LoadedLinear& linear) {
-  const RawTensor* scale = entries[TensorRole::kPreQuantScale];
-  if (scale == nullptr) return {};
-  if (!is_wide_float(scale->dtype) || scale->shape.size() != 1 || scale->shape[0] != kind.cols) {
-    return Status(StatusCode::kCorruptData,
-                  fmt::format("{}: {} {}, want 16- or 32-bit floats [{}]", short_name(*scale),
-                              dtype_name(scale->dtype), format_shape(scale->shape), kind.cols));
-  }
-  linear.pre_quant_scale.resize(static_cast<std::size_t>(kind.cols));
-  widen_to_f32(scale->dtype, scale->bytes.data(), kind.cols, linear.pre_quant_scale.data());
-  const auto bad =
-      std::find_if_not(linear.pre_quant_scale.begin(), linear.pre_quant_scale.end(), is_good_scale);
-  if (bad == linear.pre_quant_scale.end()) return {};
-  return Status(StatusCode::kCorruptData,
-                fmt::format("{}: value {} at {}, want finite and > 0", short_name(*scale), *bad,
-                            bad - linear.pre_quant_scale.begin()));
-}
-
 Status load_nvfp4(const LinearEntries& entries, const LinearKind& kind, LoadedLinear& linear) {
   linear.matrix.format = WeightFormat::kNvfp4;
   linear.matrix.global_scale = kind.global_scale;
@@ -54,7 +34,7 @@ Status load_nvfp4(const LinearEntries& entries, const LinearKind& kind, LoadedLi
   return check_block_scales(short_name(scale), linear);
 }
 
-/// The scales of an FP8 linear as fp32, whatever their dtype.
+/// Scales as fp32, whatever their dtype; each must be finite and > 0.
 Result<std::vector<float>> widen_scales(const RawTensor& scale) {
   std::vector<float> values;
   if (scale.dtype == DType::kU8 || scale.dtype == DType::kF8E8m0) {
@@ -88,14 +68,30 @@ Status load_fp8(const LinearEntries& entries, const LinearKind& kind, LoadedLine
   return {};
 }
 
+/// A value for each row or column of a linear, beside its weights.
+Status check_vector(const RawTensor& tensor, std::int64_t count) {
+  if (is_wide_float(tensor.dtype) && tensor.shape.size() == 1 && tensor.shape[0] == count) {
+    return {};
+  }
+  return Status(StatusCode::kCorruptData,
+                fmt::format("{}: {} {}, want 16- or 32-bit floats [{}]", short_name(tensor),
+                            dtype_name(tensor.dtype), format_shape(tensor.shape), count));
+}
+
+Status load_pre_quant_scale(const LinearEntries& entries,
+                            const LinearKind& kind,
+                            LoadedLinear& linear) {
+  const RawTensor* scale = entries[TensorRole::kPreQuantScale];
+  if (scale == nullptr) return {};
+  HALFBYTE_RETURN_IF_ERROR(check_vector(*scale, kind.cols));
+  HALFBYTE_ASSIGN_OR_RETURN(linear.pre_quant_scale, widen_scales(*scale));
+  return {};
+}
+
 Status load_bias(const LinearEntries& entries, const LinearKind& kind, LoadedLinear& linear) {
   const RawTensor* bias = entries[TensorRole::kBias];
   if (bias == nullptr) return {};
-  if (!is_wide_float(bias->dtype) || bias->shape.size() != 1 || bias->shape[0] != kind.rows) {
-    return Status(StatusCode::kCorruptData,
-                  fmt::format("{}: {} {}, want 16- or 32-bit floats [{}]", short_name(*bias),
-                              dtype_name(bias->dtype), format_shape(bias->shape), kind.rows));
-  }
+  HALFBYTE_RETURN_IF_ERROR(check_vector(*bias, kind.rows));
   linear.bias.resize(static_cast<std::size_t>(kind.rows));
   widen_to_f32(bias->dtype, bias->bytes.data(), kind.rows, linear.bias.data());
   return {};
