@@ -5,6 +5,8 @@
 
 #include <array>
 
+#include "base/json_error.h"
+
 namespace halfbyte {
 namespace {
 
@@ -44,12 +46,6 @@ std::string replace_not_numbers(std::string_view text) {
   return out;
 }
 
-// The library's words without its "[json.exception.parse_error.101] ".
-std::string_view without_tag(std::string_view text) {
-  const std::size_t tag_end = text.find("] ");
-  return tag_end == std::string_view::npos ? text : text.substr(tag_end + 2);
-}
-
 }  // namespace
 
 std::string_view as_text(std::span<const std::uint8_t> bytes) {
@@ -68,7 +64,8 @@ Result<nlohmann::json> parse_config_json(std::string_view text) {
     }
     return json;
   } catch (const nlohmann::json::exception& error) {
-    return Status(StatusCode::kCorruptData, fmt::format("not JSON: {}", without_tag(error.what())));
+    return Status(StatusCode::kCorruptData,
+                  fmt::format("not JSON: {}", plain_json_error(error.what())));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/json_error.h"
 #include "text/utf8.h"
 
 namespace halfbyte::server {
@@ -61,12 +62,6 @@ class ShapeCheck {
   bool escaped_ = false;
 };
 
-// The library's message without its "[json.exception.parse_error.101] " in front.
-std::string plain_message(std::string_view what) {
-  const std::size_t end = what.find("] ");
-  return std::string(end == std::string_view::npos ? what : what.substr(end + 2));
-}
-
 }  // namespace
 
 std::string to_text(const Json& json) {
@@ -83,7 +78,7 @@ std::variant<Json, ApiError> parse_object(std::string_view body) {
     if (json.is_object()) return json;
     return invalid_json(fmt::format("the body is {}, want an object", json.type_name()));
   } catch (const Json::exception& e) {
-    return invalid_json("the body is not JSON: " + plain_message(e.what()));
+    return invalid_json(fmt::format("the body is not JSON: {}", plain_json_error(e.what())));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 
+#include "base/json_error.h"
 #include "golden.h"
 #include "session.h"
 
@@ -77,7 +78,8 @@ Result<Problem> parse_problem(const std::string& line) {
     return Problem{json.at("question").get<std::string>(), answer.get<std::int64_t>()};
   } catch (const ordered_json::exception& e) {
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("want {{\"question\": text, \"answer\": integer}}: {}", e.what()));
+                  fmt::format("want {{\"question\": text, \"answer\": integer}}: {}",
+                              plain_json_error(e.what())));
   }
 }
 

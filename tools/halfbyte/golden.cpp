@@ -9,6 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/json_error.h"
 #include "base/mapped_file.h"
 #include "checkpoint/safetensors.h"
 
@@ -114,8 +115,8 @@ Result<std::vector<GoldenGreedy>> read_golden_greedy(const std::string& director
     }
     return greedy;
   } catch (const json::exception& e) {
-    return Status(StatusCode::kCorruptData,
-                  fmt::format("{}: want greedy: [{{prompt_ids, {}}}]: {}", path, mode, e.what()));
+    return Status(StatusCode::kCorruptData, fmt::format("{}: want greedy: [{{prompt_ids, {}}}]: {}",
+                                                        path, mode, plain_json_error(e.what())));
   }
 }
 
