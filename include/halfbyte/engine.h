@@ -46,8 +46,8 @@ struct TokenEvent {
   RequestId request_id = 0;
   std::int32_t token_id = -1;  // -1 when the event carries no token (cancelled, error)
   FinishReason finish_reason = FinishReason::kNone;
-  std::string error;                           // with kError
-  std::chrono::steady_clock::time_point time;  // when the step that made it ended
+  std::string error = {};                           // with kError
+  std::chrono::steady_clock::time_point time = {};  // when the step that made it ended
 };
 
 /// What activations are rounded to between layers, and how keys and values are stored. kAuto: fp32
@@ -83,6 +83,7 @@ struct EngineInfo {
   int ep_size = 1;
   std::int64_t vocab_size = 0;
   std::int64_t max_context_tokens = 0;
+  std::int64_t max_sequence_tokens = 0;  // of one request: the context, or a rank's whole KV cache
   std::vector<std::int32_t> eos_token_ids;
 };
 
@@ -91,6 +92,7 @@ struct EngineStats {
   std::int64_t running = 0;
   std::int64_t free_blocks = 0;
   std::int64_t total_blocks = 0;
+  std::int64_t block_tokens = 0;    // of one block
   std::int64_t prefill_tokens = 0;  // since start
   std::int64_t decode_tokens = 0;
   std::int64_t steps = 0;

@@ -17,15 +17,6 @@ Status shut_down() {
   return {StatusCode::kCancelled, "the engine is shutting down"};
 }
 
-// A request's last event when it carries no token.
-TokenEvent ending(RequestId request_id, FinishReason reason, std::string error = {}) {
-  TokenEvent event;
-  event.request_id = request_id;
-  event.finish_reason = reason;
-  event.error = std::move(error);
-  return event;
-}
-
 Status allocate(std::vector<float>& logits, std::int64_t rows, std::int64_t vocab_size) {
   try {
     logits.resize(static_cast<std::size_t>(rows * vocab_size));
@@ -234,7 +225,7 @@ void EngineLoop::assign(std::unique_ptr<Sequence> sequence) {
 void EngineLoop::cancel_now(RequestId request_id) {
   for (Scheduler& scheduler : schedulers_) {
     if (scheduler.remove(request_id) == nullptr) continue;
-    new_events_.push_back(ending(request_id, FinishReason::kCancelled));
+    new_events_.push_back({.request_id = request_id, .finish_reason = FinishReason::kCancelled});
     return;
   }
 }
@@ -286,8 +277,7 @@ void EngineLoop::count_tokens(std::span<const ScheduledSlice> slices) {
 void EngineLoop::accept_token(Scheduler& scheduler,
                               Sequence& sequence,
                               const Result<std::int32_t>& token) {
-  TokenEvent event;
-  event.request_id = sequence.request_id;
+  TokenEvent event{.request_id = sequence.request_id};
   if (token.ok()) {
     sequence.tokens.push_back(*token);
     event.token_id = *token;
@@ -347,6 +337,7 @@ Status EngineLoop::score_chunks(ScoreJob& job, std::span<const std::int32_t> blo
 // Hands events and numbers to the other threads.
 void EngineLoop::publish() {
   counted_.running = counted_.waiting = counted_.free_blocks = counted_.total_blocks = 0;
+  counted_.block_tokens = kKvBlockTokens;
   for (const Scheduler& scheduler : schedulers_) {
     counted_.running += scheduler.num_running();
     counted_.waiting += scheduler.num_waiting();
@@ -379,7 +370,9 @@ void EngineLoop::end_everything(const Status& why) {
   }
   for (Scheduler& scheduler : schedulers_) {
     while (const std::unique_ptr<Sequence> sequence = scheduler.remove_any()) {
-      new_events_.push_back(ending(sequence->request_id, FinishReason::kError, why.to_string()));
+      new_events_.push_back({.request_id = sequence->request_id,
+                             .finish_reason = FinishReason::kError,
+                             .error = why.to_string()});
     }
   }
   for (ScoreJob& job : inbox.scores) {

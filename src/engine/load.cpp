@@ -81,7 +81,8 @@ Status validate_counts(const EngineOptions& options) {
 EngineInfo make_info(const ModelConfig& config,
                      const Model& model,
                      const MoeOptions& moe,
-                     std::int64_t max_context_tokens) {
+                     std::int64_t max_context_tokens,
+                     std::int64_t num_blocks) {
   EngineInfo info;
   info.model_name = config.architecture;
   info.backend = model.backend_name();
@@ -90,6 +91,7 @@ EngineInfo make_info(const ModelConfig& config,
   info.ep_size = std::max(moe.ep_size, 1);
   info.vocab_size = config.vocab_size;
   info.max_context_tokens = max_context_tokens;
+  info.max_sequence_tokens = std::min(max_context_tokens, num_blocks * kKvBlockTokens);
   info.eos_token_ids = config.eos_token_ids;
   return info;
 }
@@ -134,7 +136,8 @@ Result<EngineParts> load_engine_parts(const EngineOptions& options) {
   HALFBYTE_ASSIGN_OR_RETURN(parts.transports, connect_ranks(moe.transport, num_ranks));
   HALFBYTE_ASSIGN_OR_RETURN(parts.models, load_model(*weights, model_options, parts.transports,
                                                      notices, options.load_progress));
-  parts.info = make_info(config, *parts.models.front(), moe, model_options.max_context_tokens);
+  parts.info = make_info(config, *parts.models.front(), moe, model_options.max_context_tokens,
+                         parts.num_blocks);
   return parts;
 }
 

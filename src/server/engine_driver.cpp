@@ -11,14 +11,6 @@ namespace {
 
 constexpr int kPollMs = 100;  // how soon the thread sees that it shall stop
 
-TokenEvent error_event(RequestId request_id, const std::string& why) {
-  TokenEvent event;
-  event.request_id = request_id;
-  event.finish_reason = FinishReason::kError;
-  event.error = why;
-  return event;
-}
-
 }  // namespace
 
 void EventQueue::push(TokenEvent event) {
@@ -75,7 +67,7 @@ void EngineDriver::end_all(const std::string& why) {
   ended_ = why;
   for (const auto& [request_id, queue] : queues_) {
     engine_->cancel(request_id);
-    queue->push(error_event(request_id, why));
+    queue->push({.request_id = request_id, .finish_reason = FinishReason::kError, .error = why});
   }
   queues_.clear();
 }

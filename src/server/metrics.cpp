@@ -18,7 +18,6 @@ using prometheus::Gauge;
 using prometheus::Histogram;
 using Buckets = Histogram::BucketBoundaries;
 
-constexpr double kBlockTokens = 16.0;
 constexpr std::array kStates = {"loading", "ready", "draining", "failed"};
 
 const Buckets& seconds_buckets() {
@@ -119,12 +118,13 @@ void Metrics::set_startup_seconds(double seconds) {
 
 std::string Metrics::render(const EngineStats& stats, const std::string& state) {
   const auto used = static_cast<double>(stats.total_blocks - stats.free_blocks);
+  const auto block_tokens = static_cast<double>(stats.block_tokens);
   const auto total = static_cast<double>(stats.total_blocks);
   impl_->running.Set(static_cast<double>(stats.running));
   impl_->queued.Set(static_cast<double>(stats.waiting));
   impl_->usage.Set(total > 0 ? used / total : 0.0);
-  impl_->capacity.Set(total * kBlockTokens);
-  impl_->used.Set(used * kBlockTokens);
+  impl_->capacity.Set(total * block_tokens);
+  impl_->used.Set(used * block_tokens);
   impl_->free_blocks.Set(static_cast<double>(stats.free_blocks));
   impl_->steps.Set(static_cast<double>(stats.steps));
   impl_->prefill.Set(static_cast<double>(stats.prefill_tokens));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -87,17 +86,6 @@ std::string directory_name(const std::string& path) {
   return std::filesystem::weakly_canonical(path).filename().string();
 }
 
-// What one sequence may hold: its context, or the whole cache of a data-parallel rank.
-std::int64_t context_tokens(const Engine& engine, const EngineOptions& options) {
-  constexpr std::int64_t kBlockTokens = 16;
-  // An all-to-all spreads requests over all ranks unless told otherwise (nvfp4-moe 11.3).
-  const MoeOptions& moe = options.moe;
-  const int all_ranks = std::max({moe.tp_size, moe.ep_size, 1});
-  const int groups = moe.dp_size > 0 ? moe.dp_size : moe.a2a_backend == "none" ? 1 : all_ranks;
-  const std::int64_t cache = engine.stats().total_blocks * kBlockTokens / groups;
-  return std::min(engine.info().max_context_tokens, cache);
-}
-
 std::unique_ptr<Engine> load(const EngineOptions& given, Api& api) {
   EngineOptions options = given;
   options.notice = print_notice;
@@ -117,7 +105,7 @@ void load_and_get_ready(const ServeOptions& options, Api& api) {
     std::_Exit(0);
   }
   std::unique_ptr<Engine> engine = loading.get();
-  const std::int64_t context = context_tokens(*engine, options.engine);
+  const std::int64_t context = engine->info().max_sequence_tokens;
   api.set_ready(std::move(engine), context, options.max_queued_requests);
 }
 
