@@ -34,6 +34,14 @@ def stream_in_background(server, body):
 
 
 class LifeCycle(unittest.TestCase):
+    def test_a_request_may_be_as_long_as_the_cache_of_its_rank(self):
+        server = Server(COMMAND, MODEL, "--ep-size", "2", "--moe-a2a-backend", "all_to_all",
+                        "--max-total-tokens", "64").ready()
+        models = json.loads(server.request("GET", "/v1/models")[2])
+        self.assertEqual(models["data"][0]["max_model_len"], 64)
+        self.assertEqual(server.request("POST", "/v1/chat/completions", chat_body("What is 12 / 4?"))[0], 200)
+        self.assertEqual(server.stop(), 0)
+
     def test_finishes_what_runs_after_sigterm(self):
         server = Server(COMMAND, MODEL).ready()
         thread, received = stream_in_background(server, dict(LONG, max_tokens=60))
