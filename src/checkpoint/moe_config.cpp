@@ -136,8 +136,10 @@ void read_layer_kinds(ConfigReader& reader, ModelConfig& config) {
   } else {
     reader.unsupported("moe_layer_freq as a list");
   }
-  if (reader.strict() && (config.decoder_sparse_step < 1 || config.moe_layer_freq < 1)) {
+  if (config.decoder_sparse_step < 1 || config.moe_layer_freq < 1) {
     reader.fail("decoder_sparse_step and moe_layer_freq: want >= 1");
+    // A config that is only looked at goes on from here, and is_moe_layer divides by both.
+    config.decoder_sparse_step = config.moe_layer_freq = 1;
   }
   reader.optional(
       {"num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers", "num_mtp_modules"},

@@ -243,5 +243,19 @@ TEST(ModelConfig, MoeLayersFollowTheStepAndTheList) {
   EXPECT_FALSE(is_moe_layer(*read_config, 3));
 }
 
+// is_moe_layer divides by both; an architecture that only `inspect` opens came through with the
+// zero.
+TEST(ModelConfig, AStepOfZeroIsRefusedOrSetRight) {
+  for (const char* key : {"decoder_sparse_step", "moe_layer_freq"}) {
+    json config = qwen();
+    config[key] = 0;
+    EXPECT_FALSE(read(config).ok()) << key;
+    config["architectures"] = {"NemotronHForCausalLM"};
+    const auto looked_at = read(config);
+    ASSERT_TRUE(looked_at.ok()) << looked_at.status().to_string();
+    EXPECT_TRUE(is_moe_layer(*looked_at, 3)) << key;
+  }
+}
+
 }  // namespace
 }  // namespace halfbyte
