@@ -9,21 +9,47 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "halfbyte/moe.h"
 
 namespace halfbyte {
 
+/// Order, per token: logit_bias, penalties, the constraint's mask, (greedy if temperature is 0),
+/// temperature, top_k, top_p, min_p, draw.
 struct SamplingParams {
   float temperature = 0.0F;  // 0: greedy
   int top_k = 0;             // 0 and -1: all
   float top_p = 1.0F;        // (0, 1]
+  float min_p = 0.0F;        // [0, 1]: drops tokens less likely than this part of the likeliest
   std::uint64_t seed = 0;    // the same seed and request give the same tokens
   std::int64_t max_new_tokens = 128;
+  std::int64_t min_new_tokens = 0;  // before them no stop id and no end-of-text id is drawn
   std::vector<std::int32_t> stop_token_ids;  // ends the request; reported as the last token
   bool ignore_eos = false;                   // else the model's end-of-text ids stop too
+  float presence_penalty = 0.0F;    // [-2, 2], subtracted once from a token of the answer so far
+  float frequency_penalty = 0.0F;   // [-2, 2], subtracted once for each time it is there
+  float repetition_penalty = 1.0F;  // (0, 2], of prompt and answer: divides a logit above 0, else
+                                    // multiplies it
+  std::vector<std::pair<std::int32_t, float>> logit_bias;  // id, added; [-100, 100]
+  int num_logprobs = -1;  // with each token its logprob and those of the N likeliest; -1: none
+};
+
+/// What may come next in a request: a grammar, a schema. One object serves one request, and the
+/// engine calls it from one thread at a time.
+class TokenConstraint {
+ public:
+  virtual ~TokenConstraint() = default;
+  /// Bit i % 32 of word i / 32 is 1 where token i may come next; `mask` has (vocab_size + 31) / 32
+  /// words.
+  virtual Status fill_mask(std::span<std::uint32_t> mask) = 0;
+  /// Takes the token that was chosen; kInvalidArgument when the mask did not allow it.
+  virtual Status accept(std::int32_t token_id) = 0;
+  /// Forgets the last `num_tokens` accepted ones.
+  virtual void rollback(int num_tokens) = 0;
 };
 
 using RequestId = std::uint64_t;
@@ -31,6 +57,8 @@ using RequestId = std::uint64_t;
 struct Request {
   std::vector<std::int32_t> prompt_ids;
   SamplingParams sampling;
+  std::unique_ptr<TokenConstraint> constraint;  // null: none
+  std::string cache_salt;  // requests share cached prefixes only with those of the same salt
 };
 
 enum class FinishReason : std::int32_t {
@@ -41,6 +69,11 @@ enum class FinishReason : std::int32_t {
   kError = 4
 };
 
+struct TokenLogprob {
+  std::int32_t token_id = 0;
+  float logprob = 0.0F;  // natural; of the model's logits before bias, temperature and truncation
+};
+
 /// One step of one request.
 struct TokenEvent {
   RequestId request_id = 0;
@@ -48,6 +81,8 @@ struct TokenEvent {
   FinishReason finish_reason = FinishReason::kNone;
   std::string error = {};                           // with kError
   std::chrono::steady_clock::time_point time = {};  // when the step that made it ended
+  std::vector<TokenLogprob> logprobs = {};  // the token's own, then the num_logprobs likeliest
+  std::int64_t cached_tokens = 0;  // of the prompt, found in the prefix cache; in every event
 };
 
 /// What activations are rounded to between layers, and how keys and values are stored. kAuto: fp32
@@ -67,6 +102,7 @@ struct EngineOptions {
   std::int64_t max_dispatch_tokens_per_rank = 0;  // 0: default of the token budget
   std::int64_t max_context_tokens = 0;            // 0: the model's
   std::int64_t kv_cache_tokens = 0;               // per rank; 0: decide
+  bool disable_radix_cache = false;               // keep no prefix of a finished request
   bool ignore_index = false;
   // Latent attention: the norms inside its projections use the model's rms_norm_eps, as SGLang
   // does, instead of 1e-6, as transformers does. They differ where rms_norm_eps is not 1e-6.
@@ -96,6 +132,10 @@ struct EngineStats {
   std::int64_t prefill_tokens = 0;  // since start
   std::int64_t decode_tokens = 0;
   std::int64_t steps = 0;
+  std::int64_t cached_prompt_tokens = 0;  // since start: found in the prefix cache
+  std::int64_t evicted_tokens = 0;        // since start: dropped from it for want of blocks
+  std::int64_t preemptions = 0;           // since start: running requests sent back to wait
+  bool failed = false;                    // requests are refused; submit() tells why
 };
 
 /// Runs on a thread of its own from create() to destruction. Every member may be called from any
@@ -123,6 +163,9 @@ class Engine {
   /// Frees the request's blocks within one step; its last event is kCancelled. Unknown ids: no
   /// effect.
   void cancel(RequestId request_id);
+
+  /// Forgets the cached prefixes that no running request uses, before the next step.
+  void flush_cache();
 
   /// Logits of every position of one sequence, fp32 [ids, vocab]; for checks, outside any batch.
   /// Waits for the step under way. Errors: those of submit(), and kOutOfMemory.
