@@ -57,8 +57,8 @@ using RequestId = std::uint64_t;
 struct Request {
   std::vector<std::int32_t> prompt_ids;
   SamplingParams sampling;
-  std::unique_ptr<TokenConstraint> constraint;  // null: none
-  std::string cache_salt;  // requests share cached prefixes only with those of the same salt
+  std::unique_ptr<TokenConstraint> constraint = {};  // null: none
+  std::string cache_salt = {};  // requests share cached prefixes only with those of the same salt
 };
 
 enum class FinishReason : std::int32_t {
@@ -126,7 +126,7 @@ struct EngineInfo {
 struct EngineStats {
   std::int64_t waiting = 0;
   std::int64_t running = 0;
-  std::int64_t free_blocks = 0;
+  std::int64_t free_blocks = 0;  // a new request can have them: also those of unused prefixes
   std::int64_t total_blocks = 0;
   std::int64_t block_tokens = 0;    // of one block
   std::int64_t prefill_tokens = 0;  // since start
@@ -136,6 +136,13 @@ struct EngineStats {
   std::int64_t evicted_tokens = 0;        // since start: dropped from it for want of blocks
   std::int64_t preemptions = 0;           // since start: running requests sent back to wait
   bool failed = false;                    // requests are refused; submit() tells why
+};
+
+/// How one MoE layer's experts were used since start, over all ranks: a token counts once for each
+/// of its experts, whatever the ranks. All zero on a CUDA device.
+struct ExpertLoad {
+  std::int64_t layer_idx = 0;  // in the model, where dense layers count too
+  MoeCounters counters;
 };
 
 /// Runs on a thread of its own from create() to destruction. Every member may be called from any
@@ -173,6 +180,8 @@ class Engine {
 
   const EngineInfo& info() const;
   EngineStats stats() const;
+  /// Of every MoE layer, in their order; costs the engine's thread nothing.
+  std::vector<ExpertLoad> expert_load() const;
 
  private:
   friend class EngineFactory;  // inside the library: starts one on a model that is loaded already

@@ -218,6 +218,9 @@ struct MoeCounters {
   std::int64_t padded_rows = 0;        // rows that reached the experts without being a token
   std::int64_t unroutable_rows = 0;    // logits without a finite value
   std::int64_t expert_bytes_read = 0;  // prepared weights of every expert that had a token
+  std::int64_t num_steps = 0;          // start() calls
+  std::int64_t experts_touched = 0;    // experts that had a token, over those steps
+  std::int64_t dispatch_bytes = 0;     // rows that ranks sent this one, its own too; dp_size > 1
 };
 
 /// One MoE layer on one rank.
@@ -320,7 +323,8 @@ class MoeLayer {
   std::string_view backend_name() const;
   std::string_view transport_name() const;
   ActivationMode activation_mode() const;
-  const MoeCounters& counters() const;
+  /// As they are now. Any thread, also while a step runs: then some count it already, some not yet.
+  MoeCounters counters() const;
 
  private:
   struct Impl;

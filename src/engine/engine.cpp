@@ -29,11 +29,17 @@ std::vector<TokenEvent> Engine::poll(int timeout_ms) {
 void Engine::cancel(RequestId request_id) {
   impl_->loop.cancel(request_id);
 }
+void Engine::flush_cache() {
+  impl_->loop.flush_cache();
+}
 Result<std::vector<float>> Engine::score(const std::vector<std::int32_t>& ids) {
   return impl_->loop.score(ids);
 }
 const EngineInfo& Engine::info() const {
   return impl_->loop.info();
+}
+std::vector<ExpertLoad> Engine::expert_load() const {
+  return impl_->loop.expert_load();
 }
 EngineStats Engine::stats() const {
   return impl_->loop.stats();

@@ -19,8 +19,8 @@
 
 namespace halfbyte {
 
-/// Thread rule: submit, poll, cancel, score and stats from any thread; everything else belongs to
-/// the loop's thread, which the constructor starts and the destructor joins.
+/// Thread rule: submit, poll, cancel, score, stats and expert_load from any thread; everything else
+/// belongs to the loop's thread, which the constructor starts and the destructor joins.
 class EngineLoop {
  public:
   explicit EngineLoop(EngineParts parts);
@@ -31,8 +31,10 @@ class EngineLoop {
   Result<RequestId> submit(Request request);
   std::vector<TokenEvent> poll(int timeout_ms);
   void cancel(RequestId request_id);
+  void flush_cache() {}  // no prefix is kept
   Result<std::vector<float>> score(const std::vector<std::int32_t>& ids);
   EngineStats stats() const;
+  std::vector<ExpertLoad> expert_load() const { return ranks_.expert_load(info_.ep_size); }
   const EngineInfo& info() const { return info_; }
 
  private:

@@ -9,6 +9,8 @@
 #include <exception>
 #include <utility>
 
+#include "engine/expert_load.h"
+
 namespace halfbyte {
 
 RankGroup::RankGroup(std::vector<std::unique_ptr<Model>> models,
@@ -132,6 +134,14 @@ Status RankGroup::forward(std::size_t rank, std::span<const RankBatch> batches) 
   } catch (const std::exception& e) {  // a library below ran out of memory: peers must be told
     return {StatusCode::kInternal, e.what()};
   }
+}
+
+std::vector<ExpertLoad> RankGroup::expert_load(int ep_size) const {
+  std::vector<std::vector<ExpertLoad>> ranks;
+  for (const std::unique_ptr<Model>& model : models_) {
+    ranks.push_back(model->expert_load());
+  }
+  return sum_expert_load(ranks, ep_size, dp_size_);
 }
 
 void RankGroup::fail(std::size_t rank, Status status) {

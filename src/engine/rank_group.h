@@ -42,6 +42,9 @@ class RankGroup {
   /// Makes a step in progress and every later one return `why`.
   void stop(const Status& why);
 
+  /// Over all ranks. Any thread.
+  std::vector<ExpertLoad> expert_load(int ep_size) const;
+
   int num_ranks() const { return static_cast<int>(models_.size()); }
   int dp_size() const { return dp_size_; }
   const Model& model() const { return *models_.front(); }

@@ -89,10 +89,11 @@ class Decoder final : public Model {
     return any_experts() == nullptr ? ActivationMode::kW4a16 : any_experts()->activation_mode();
   }
 
-  std::vector<const MoeCounters*> counters() const override {
-    std::vector<const MoeCounters*> result;
-    for (const auto& experts : parts_.experts) {
-      if (experts) result.push_back(&experts->counters());
+  std::vector<ExpertLoad> expert_load() const override {
+    std::vector<ExpertLoad> result;
+    for (std::size_t i = 0; i < parts_.experts.size(); ++i) {
+      if (!parts_.experts[i]) continue;
+      result.push_back({static_cast<std::int64_t>(i), parts_.experts[i]->counters()});
     }
     return result;
   }

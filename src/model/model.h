@@ -61,8 +61,8 @@ class Model {
   virtual std::string_view backend_name() const = 0;
   virtual std::string_view transport_name() const = 0;
   virtual ActivationMode activation_mode() const = 0;
-  /// MoE counters of every MoE layer, in layer order.
-  virtual std::vector<const MoeCounters*> counters() const = 0;
+  /// Of every MoE layer on this rank, in layer order. Any thread.
+  virtual std::vector<ExpertLoad> expert_load() const = 0;
 };
 
 /// Weights that every rank of a process shares, read once; immutable after loading.

@@ -78,7 +78,7 @@ Status MoeLayer::Impl::allocate() {
   scales.down_global_scale.assign(num_local, 1.0F);
   bucket_offset.assign(num_local + 1, 0);
   bucket_count.assign(num_local, 0);
-  counters.tokens_per_expert.assign(static_cast<std::size_t>(spec.num_experts), 0);
+  counters = std::make_unique<LayerCounters>(spec.num_experts);
   return {};
 }
 
@@ -129,7 +129,7 @@ Status MoeLayer::route(ConstMatrixView logits,
   HALFBYTE_ASSIGN_OR_RETURN(const std::int64_t num_unroutable,
                             halfbyte::route(impl_->spec.router, logits, bias, impl_->spec.top_k,
                                             true, topk_idx, topk_weights));
-  impl_->counters.unroutable_rows += num_unroutable;
+  impl_->counters->unroutable_rows.add(num_unroutable);
   return {};
 }
 
@@ -153,8 +153,8 @@ ActivationMode MoeLayer::activation_mode() const {
   return impl_->plan.experts.mode;
 }
 
-const MoeCounters& MoeLayer::counters() const {
-  return impl_->counters;
+MoeCounters MoeLayer::counters() const {
+  return impl_->counters->read();
 }
 
 }  // namespace halfbyte

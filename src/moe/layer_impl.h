@@ -12,6 +12,7 @@
 #include "moe/dispatcher.h"
 #include "moe/expert_backend.h"
 #include "moe/expert_check.h"
+#include "moe/layer_counters.h"
 #include "moe/plan.h"
 #include "moe/workspace.h"
 
@@ -40,7 +41,7 @@ struct MoeLayer::Impl {
   std::int64_t num_tokens = 0;
   std::int64_t num_valid = 0;  // of the step in flight; a device knows its own
   Status failure;              // of a step that stopped halfway; every later step returns it
-  MoeCounters counters;
+  std::unique_ptr<LayerCounters> counters;
   std::vector<std::int64_t> bucket_offset;  // [L + 1], for run_bucketed
   std::vector<std::int32_t> bucket_count;   // [L]
 

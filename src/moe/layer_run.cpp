@@ -135,18 +135,25 @@ void MoeLayer::Impl::count(const DispatchedTokens& received,
   const ExpertShard& shard = plan.experts.shard;
   const std::int64_t bytes_per_expert =
       shard.num_local_experts == 0 ? 0 : plan.experts.prepared_bytes / shard.num_local_experts;
+  std::int64_t num_touched = 0;
   for (std::int64_t e = 0; e < shard.num_local_experts; ++e) {
     const std::int32_t routes = received.expert_count[e];
     if (routes == 0) continue;
-    counters.tokens_per_expert[static_cast<std::size_t>(shard.first_expert + e)] += routes;
-    counters.expert_bytes_read += bytes_per_expert;
+    counters->tokens_per_expert[static_cast<std::size_t>(shard.first_expert + e)].add(routes);
+    ++num_touched;
   }
-  counters.dropped_routes +=
-      dispatcher->last_dropped_routes() - (num_tokens - num_valid) * spec.top_k;
+  counters->num_steps.add(1);
+  counters->experts_touched.add(num_touched);
+  counters->expert_bytes_read.add(num_touched * bytes_per_expert);
+  counters->dropped_routes.add(dispatcher->last_dropped_routes() -
+                               (num_tokens - num_valid) * spec.top_k);
+  if (plan.dispatch.dp_size > 1) {
+    counters->dispatch_bytes.add(received.num_rows * plan.dispatch.dispatch_bytes_per_token);
+  }
   const std::int64_t valid_rows = tokens_per_rank.empty()
                                       ? num_tokens
                                       : std::reduce(tokens_per_rank.begin(), tokens_per_rank.end());
-  counters.padded_rows += std::max<std::int64_t>(0, received.num_rows - valid_rows);
+  counters->padded_rows.add(std::max<std::int64_t>(0, received.num_rows - valid_rows));
 }
 
 // On the host: ids in which padding has no route. Its rows are then read by nobody.

@@ -43,7 +43,7 @@ class FakeModel : public Model {
   std::string_view backend_name() const override { return "fake"; }
   std::string_view transport_name() const override { return "fake"; }
   ActivationMode activation_mode() const override { return ActivationMode::kW4a16; }
-  std::vector<const MoeCounters*> counters() const override { return {}; }
+  std::vector<ExpertLoad> expert_load() const override { return {}; }
 
  private:
   struct Slot {

@@ -88,9 +88,11 @@ TEST(Decoder, DescribesItselfAndCountsItsRoutes) {
   EXPECT_EQ(model->backend_name(), "cpu");
   EXPECT_NE(model->describe_plan().find("DeepseekV3ForCausalLM: 3 layers"), std::string::npos);
   score(*model, {1, 2, 3, 4});
-  ASSERT_EQ(model->counters().size(), 2U);  // the first layer is dense
+  const std::vector<ExpertLoad> load = model->expert_load();
+  ASSERT_EQ(load.size(), 2U);  // the first layer is dense
+  EXPECT_EQ(load[1].layer_idx, 2);
   std::int64_t routes = 0;
-  for (const std::int64_t tokens : model->counters()[1]->tokens_per_expert)
+  for (const std::int64_t tokens : load[1].counters.tokens_per_expert)
     routes += tokens;
   EXPECT_EQ(routes, 4 * 3);
 }

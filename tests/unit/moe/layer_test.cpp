@@ -146,6 +146,9 @@ TEST(MoeLayer, DropsIdsThatAreNoExpert) {
             std::vector<float>(64, 0.0F));  // no local route: exactly 0
   EXPECT_EQ(layer->counters().tokens_per_expert, (std::vector<std::int64_t>{0, 0, 2, 1, 0, 0}));
   EXPECT_GT(layer->counters().expert_bytes_read, 0);
+  EXPECT_EQ(layer->counters().num_steps, 1);
+  EXPECT_EQ(layer->counters().experts_touched, 2);
+  EXPECT_EQ(layer->counters().dispatch_bytes, 0);  // one rank
 }
 
 TEST(MoeLayer, AddsTheSharedExpertOnce) {
