@@ -9,7 +9,7 @@
 
 #include "fake_model.h"
 
-namespace halfbyte::testing {
+namespace halfbyte::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -29,7 +29,7 @@ std::vector<Request> requests_of(std::uint32_t count) {
     request.sampling.max_new_tokens = 10 + i % 13;
     request.sampling.temperature = i % 2 == 0 ? 0.0F : 1.0F;
     request.sampling.seed = i;
-    requests.push_back(request);
+    requests.push_back(std::move(request));
   }
   return requests;
 }
@@ -46,7 +46,7 @@ TEST_P(EngineRanks, EveryRequestGetsTheTokensOfOneRank) {
   const std::vector<Request> requests = requests_of(16);
   std::vector<RequestId> ids;
   for (const Request& request : requests) {
-    ids.push_back(engine->submit(request).value());
+    ids.push_back(engine->submit(copy_of(request)).value());
   }
   const auto answers = collect(*engine, ids);
   for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -63,8 +63,9 @@ TEST_P(EngineRanks, ASingleRequestAndAScoreRunBesideIdleRanks) {
   FakeControl control;
   const auto engine = start_fake_engine(
       {.num_ranks = GetParam().num_ranks, .dp_size = GetParam().dp_size}, control);
-  const Request request = requests_of(1).front();
-  const RequestId id = engine->submit(request).value();
+  const std::vector<Request> requests = requests_of(1);
+  const Request& request = requests.front();
+  const RequestId id = engine->submit(copy_of(request)).value();
   EXPECT_EQ(collect(*engine, {id}).at(id).tokens, expected_tokens(request, 256));
   const std::vector<std::int32_t> ids = fake_prompt(20, 1);
   auto scores = engine->score(ids);
@@ -88,7 +89,7 @@ TEST_P(EngineRanks, AFailureOfAnyRankEndsEverythingWithItsCause) {
         {.num_ranks = GetParam().num_ranks, .dp_size = GetParam().dp_size}, control);
     std::vector<RequestId> ids;
     for (const Request& request : requests_of(8)) {
-      ids.push_back(engine->submit(request).value());
+      ids.push_back(engine->submit(copy_of(request)).value());
     }
     submitted.set_value();
     for (const auto& [id, answer] : collect(*engine, ids)) {
@@ -96,7 +97,8 @@ TEST_P(EngineRanks, AFailureOfAnyRankEndsEverythingWithItsCause) {
       EXPECT_THAT(answer.error, HasSubstr("out of order"));
       EXPECT_THAT(answer.error, HasSubstr("rank " + std::to_string(failing)));
     }
-    EXPECT_EQ(engine->submit(requests_of(1).front()).status().code(), StatusCode::kDeviceError);
+    EXPECT_EQ(engine->submit(copy_of(requests_of(1).front())).status().code(),
+              StatusCode::kDeviceError);
   }
 }
 
@@ -105,7 +107,7 @@ TEST_P(EngineRanks, MayBeDestroyedWhileRequestsRun) {
   auto engine = start_fake_engine(
       {.num_ranks = GetParam().num_ranks, .dp_size = GetParam().dp_size}, control);
   for (const Request& request : requests_of(8)) {
-    ASSERT_TRUE(engine->submit(request).ok());
+    ASSERT_TRUE(engine->submit(copy_of(request)).ok());
   }
   engine->poll(50);
   engine.reset();
@@ -120,4 +122,4 @@ INSTANTIATE_TEST_SUITE_P(InProcess,
                          });
 
 }  // namespace
-}  // namespace halfbyte::testing
+}  // namespace halfbyte::test

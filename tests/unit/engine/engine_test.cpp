@@ -12,7 +12,7 @@
 
 #include "fake_model.h"
 
-namespace halfbyte::testing {
+namespace halfbyte::test {
 namespace {
 
 using ::testing::Contains;
@@ -36,7 +36,7 @@ std::vector<Request> mixed_requests(std::uint32_t count) {
     request.sampling.top_k = i % 3 == 1 ? 7 : 0;
     request.sampling.top_p = i % 3 == 2 ? 0.8F : 1.0F;
     request.sampling.seed = i;
-    requests.push_back(request);
+    requests.push_back(std::move(request));
   }
   return requests;
 }
@@ -47,7 +47,7 @@ void expect_own_tokens(Engine& engine,
                        std::int64_t max_context_tokens) {
   std::vector<RequestId> ids;
   for (const Request& request : requests) {
-    auto id = engine.submit(request);
+    auto id = engine.submit(copy_of(request));
     ASSERT_TRUE(id.ok()) << id.status().to_string();
     ids.push_back(*id);
   }
@@ -58,10 +58,15 @@ void expect_own_tokens(Engine& engine,
   }
 }
 
+void expect_own_tokens(Engine& engine, const Request& request) {
+  const RequestId id = engine.submit(copy_of(request)).value();
+  EXPECT_EQ(collect(engine, {id}).at(id).tokens, expected_tokens(request, 256));
+}
+
 TEST(Engine, GivesTheModelsTokensOneByOne) {
   FakeControl control;
   const auto engine = start_fake_engine({}, control);
-  expect_own_tokens(*engine, {make_request(5, 1, 20)}, 256);
+  expect_own_tokens(*engine, make_request(5, 1, 20));
   EXPECT_EQ(engine->stats().free_blocks, engine->stats().total_blocks);
   EXPECT_EQ(engine->stats().prefill_tokens, 5);
 }
@@ -107,7 +112,7 @@ TEST(Engine, StopIdsEndARequestAndAreItsLastToken) {
   request.sampling.ignore_eos = true;
   const std::vector<std::int32_t> all = expected_tokens(request, 256);
   request.sampling.stop_token_ids = {all[4], all[9]};
-  const RequestId id = engine->submit(request).value();
+  const RequestId id = engine->submit(copy_of(request)).value();
   const Answer answer = collect(*engine, {id}).at(id);
   EXPECT_EQ(answer.finish_reason, FinishReason::kStop);
   EXPECT_EQ(answer.tokens, expected_tokens(request, 256));
@@ -118,7 +123,7 @@ TEST(Engine, StopIdsEndARequestAndAreItsLastToken) {
 // A prompt whose greedy answer holds the end-of-text id, found by trying.
 Request request_with_eos() {
   for (std::uint32_t seed = 0;; ++seed) {
-    const Request request = make_request(8, seed, 60);
+    Request request = make_request(8, seed, 60);
     const auto tokens = expected_tokens(request, 256);
     if (tokens.back() == kFakeEos && tokens.size() > 2) return request;
   }
@@ -129,17 +134,17 @@ TEST(Engine, TheModelsEndOfTextStopsUnlessIgnored) {
   const auto engine = start_fake_engine({}, control);
   Request request = request_with_eos();
   const std::size_t length = expected_tokens(request, 256).size();
-  const RequestId id = engine->submit(request).value();
+  const RequestId id = engine->submit(copy_of(request)).value();
   EXPECT_EQ(collect(*engine, {id}).at(id).finish_reason, FinishReason::kStop);
 
   // On the last allowed token it is still a stop.
   request.sampling.max_new_tokens = static_cast<std::int64_t>(length);
-  const RequestId last = engine->submit(request).value();
+  const RequestId last = engine->submit(copy_of(request)).value();
   EXPECT_EQ(collect(*engine, {last}).at(last).finish_reason, FinishReason::kStop);
 
   request.sampling.ignore_eos = true;
   request.sampling.max_new_tokens = static_cast<std::int64_t>(length) + 3;
-  const RequestId ignoring = engine->submit(request).value();
+  const RequestId ignoring = engine->submit(copy_of(request)).value();
   const Answer answer = collect(*engine, {ignoring}).at(ignoring);
   EXPECT_EQ(answer.finish_reason, FinishReason::kLength);
   EXPECT_EQ(answer.tokens.size(), length + 3);
@@ -150,11 +155,11 @@ TEST(Engine, MaxNewTokensAndTheContextEndARequestByLength) {
   const auto engine = start_fake_engine({.max_context_tokens = 40}, control);
   Request request = make_request(30, 1, 4);
   request.sampling.ignore_eos = true;
-  const RequestId limited = engine->submit(request).value();
+  const RequestId limited = engine->submit(copy_of(request)).value();
   EXPECT_EQ(collect(*engine, {limited}).at(limited).tokens.size(), 4U);
 
   request.sampling.max_new_tokens = std::numeric_limits<std::int64_t>::max();
-  const RequestId clamped = engine->submit(request).value();
+  const RequestId clamped = engine->submit(copy_of(request)).value();
   const Answer answer = collect(*engine, {clamped}).at(clamped);
   EXPECT_EQ(answer.tokens.size(), 10U);
   EXPECT_EQ(answer.finish_reason, FinishReason::kLength);
@@ -164,7 +169,7 @@ TEST(Engine, RefusesWhatCannotBeServedAndStillServesTheNext) {
   FakeControl control;
   const auto engine = start_fake_engine({.num_blocks = 4, .max_context_tokens = 100}, control);
   const auto refusal = [&](const Request& request) {
-    auto id = engine->submit(request);
+    auto id = engine->submit(copy_of(request));
     EXPECT_FALSE(id.ok());
     EXPECT_EQ(id.status().code(), StatusCode::kInvalidArgument);
     return std::string(id.status().message());
@@ -183,7 +188,7 @@ TEST(Engine, RefusesWhatCannotBeServedAndStillServesTheNext) {
   request = make_request(5, 1, 5);
   request.sampling.top_p = 2;
   EXPECT_THAT(refusal(request), HasSubstr("top_p is 2"));
-  expect_own_tokens(*engine, {make_request(60, 1, 5)}, 100);
+  expect_own_tokens(*engine, make_request(60, 1, 5));
 }
 
 // A gate that holds the model inside a forward until the test opens it.
@@ -251,7 +256,7 @@ TEST(Engine, ScoreTakesBlocksFromRunningRequestsWithoutChangingThem) {
   const auto engine = start_fake_engine({.num_blocks = 4}, control);
   Request request = make_request(20, 1, 40);
   request.sampling.ignore_eos = true;
-  const RequestId id = engine->submit(request).value();
+  const RequestId id = engine->submit(copy_of(request)).value();
   EXPECT_TRUE(engine->score(fake_prompt(64, 9)).ok());
   EXPECT_EQ(collect(*engine, {id}).at(id).tokens, expected_tokens(request, 256));
   EXPECT_FALSE(engine->score(fake_prompt(65, 9)).ok());
@@ -295,8 +300,8 @@ TEST(Engine, LogitsThatAreNoNumbersEndTheirOwnRequestOnly) {
   Request healthy = make_request(20, 2, 30);
   ASSERT_THAT(expected_tokens(healthy, 256), Not(Contains(kFakeEos))) << "choose another seed";
   const auto engine = start_fake_engine({}, control);
-  const RequestId bad = engine->submit(poisoned).value();
-  const RequestId good = engine->submit(healthy).value();
+  const RequestId bad = engine->submit(copy_of(poisoned)).value();
+  const RequestId good = engine->submit(copy_of(healthy)).value();
   const auto answers = collect(*engine, {bad, good});
   EXPECT_EQ(answers.at(bad).finish_reason, FinishReason::kError);
   EXPECT_THAT(answers.at(bad).error, HasSubstr("logit of token 0 is nan"));
@@ -336,8 +341,9 @@ TEST(Engine, ManyThreadsMaySubmitPollAndCancel) {
   for (std::uint32_t t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       for (std::uint32_t i = 0; i < kEach; ++i) {
-        const Request request = make_request(1 + (t * kEach + i) % 30, t * 100 + i, 12);
-        submitted[t].emplace_back(engine->submit(request).value(), request);
+        Request request = make_request(1 + (t * kEach + i) % 30, t * 100 + i, 12);
+        const RequestId id = engine->submit(copy_of(request)).value();
+        submitted[t].emplace_back(id, std::move(request));
         if (i % 5 == 4) engine->cancel(submitted[t].back().first);
         engine->stats();
       }
@@ -374,4 +380,4 @@ TEST(Engine, MayBeDestroyedWhileRequestsRun) {
 }
 
 }  // namespace
-}  // namespace halfbyte::testing
+}  // namespace halfbyte::test

@@ -12,7 +12,7 @@
 
 #include "engine/sampler.h"
 
-namespace halfbyte::testing {
+namespace halfbyte::test {
 namespace {
 
 std::uint64_t mix(std::uint64_t x) {  // SplitMix64's finaliser
@@ -158,6 +158,10 @@ std::vector<std::int32_t> expected_tokens(const Request& request, std::int64_t m
   return {tokens.begin() + static_cast<std::ptrdiff_t>(request.prompt_ids.size()), tokens.end()};
 }
 
+Request copy_of(const Request& request) {
+  return {request.prompt_ids, request.sampling, nullptr, request.cache_salt};
+}
+
 std::vector<std::int32_t> fake_prompt(std::int64_t length, std::uint32_t seed) {
   std::mt19937 rng(seed);
   std::vector<std::int32_t> prompt(static_cast<std::size_t>(length));
@@ -188,4 +192,4 @@ std::map<RequestId, Answer> collect(Engine& engine, const std::vector<RequestId>
   return answers;
 }
 
-}  // namespace halfbyte::testing
+}  // namespace halfbyte::test

@@ -15,7 +15,7 @@
 
 #include "engine/engine_parts.h"
 
-namespace halfbyte::testing {
+namespace halfbyte::test {
 
 inline constexpr std::int64_t kFakeVocab = 101;
 inline constexpr std::int32_t kFakeEos = 100;
@@ -78,6 +78,9 @@ std::unique_ptr<Engine> start_fake_engine(const FakeOptions& options, FakeContro
 /// What the engine must generate for a request, computed alone and without any cache.
 std::vector<std::int32_t> expected_tokens(const Request& request, std::int64_t max_context_tokens);
 
+/// The same request again; it has no constraint.
+Request copy_of(const Request& request);
+
 /// A prompt of `length` ids that depends on `seed`.
 std::vector<std::int32_t> fake_prompt(std::int64_t length, std::uint32_t seed);
 
@@ -91,6 +94,6 @@ struct Answer {
 /// test.
 std::map<RequestId, Answer> collect(Engine& engine, const std::vector<RequestId>& ids);
 
-}  // namespace halfbyte::testing
+}  // namespace halfbyte::test
 
 #endif  // HALFBYTE_TESTS_UNIT_ENGINE_FAKE_MODEL_H_
