@@ -91,6 +91,7 @@ Result<std::unique_ptr<DenseOps>> make_ops(const ModelConfig& config, const Mode
   const KvRowWidths widths = kv_row_widths(config);
   OpsOptions ops;
   ops.dtype = options.dtype;
+  ops.exact_float32 = options.moe.exact_float32;
   ops.num_threads = options.moe.num_threads;
   ops.max_linear_cols = widest_linear_input(config);
   ops.max_context_tokens = options.max_context_tokens;

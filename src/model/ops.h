@@ -109,6 +109,7 @@ struct AttentionCall {
 
 struct OpsOptions {
   ComputeDtype dtype = ComputeDtype::kFloat32;  // resolved
+  bool exact_float32 = false;                   // --dtype float32: linears may not narrow x
   int num_threads = 0;                          // 0: the cores this process may use
   std::int64_t max_linear_cols = 0;             // widest input of a prepared linear
   std::int64_t max_context_tokens = 0;

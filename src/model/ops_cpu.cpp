@@ -15,7 +15,7 @@
 namespace halfbyte {
 namespace {
 
-// Rows of an input transformed at a time: bounds the scratch whatever the batch.
+// Rows of an input scaled or made integers at a time: bounds the scratch whatever the batch.
 constexpr std::int64_t kTransformRows = 64;
 // Queries that walk the cache together: heads of a token, then tokens of a prompt. Enough to reuse
 // a widened block, few enough to spread.
@@ -25,11 +25,22 @@ constexpr std::int64_t kElementsPerTask = 4096;
 // Work below which waking the other threads costs more than they save (tens of microseconds).
 constexpr std::int64_t kMinParallelElements = 32768;
 constexpr std::int64_t kMinParallelMultiplyAdds = 262144;
+constexpr std::int64_t kMinParallelIntegerMultiplyAdds = 524288;
+
+// How a linear's kernels read x.
+enum class LinearOperand {
+  kF32,      // as it is: formats but NVFP4, and --dtype float32
+  kSplit15,  // NVFP4 weights (docs/numerics.md 2)
+  kNvfp4,    // w4a4, as exact integers
+};
 
 struct CpuLinear final : PreparedLinear {
   cpu::PackedMatrix matrix;
   LinearInput input;
+  LinearOperand operand = LinearOperand::kF32;
   std::vector<float> bias;
+
+  float output_scale() const { return input.quantized ? input.alpha : matrix.global_scale; }
 };
 
 struct CpuHeads final : PreparedHeads {
@@ -44,15 +55,21 @@ struct CpuEmbedding final : PreparedEmbedding {
   OwnedMatrix matrix;
 };
 
+// Memory that the operations share, allocated once.
+struct CpuScratch {
+  HostBuffer attention;               // [num_threads, attention_floats]
+  std::int64_t attention_floats = 0;  // of one thread: whole cache lines
+  HostBuffer scaled;                  // [kTransformRows, max_linear_cols]
+  HostBuffer records;                 // [kTransformRows] rows of integers
+};
+
 class CpuOps final : public DenseOps {
  public:
-  CpuOps(const OpsOptions& options, HostBuffer scratch, std::int64_t scratch_floats)
+  CpuOps(const OpsOptions& options, CpuScratch scratch)
       : round_bf16_(options.dtype == ComputeDtype::kBfloat16),
+        exact_float32_(options.exact_float32),
         pool_(options.num_threads),
-        scratch_(std::move(scratch)),
-        scratch_floats_(scratch_floats) {
-    input_.reserve(kTransformRows, options.max_linear_cols);
-  }
+        scratch_(std::move(scratch)) {}
 
   std::string_view name() const override { return "cpu"; }
 
@@ -63,6 +80,7 @@ class CpuOps final : public DenseOps {
     prepared->rows = linear.matrix.rows;
     prepared->cols = linear.matrix.cols;
     HALFBYTE_ASSIGN_OR_RETURN(prepared->matrix, cpu::pack_matrix(linear.matrix));
+    prepared->operand = operand_of(linear.matrix.format, input);
     prepared->input = std::move(input);
     prepared->bias = linear.bias;
     return std::unique_ptr<PreparedLinear>(std::move(prepared));
@@ -163,7 +181,7 @@ class CpuOps final : public DenseOps {
              const QueryRange range = {token, num_tokens, group, group * heads_per_group + first,
                                        std::min(kHeadsPerTask, heads_per_group - first)};
              cpu::attend(attend_task(step, call, range),
-                         scratch_.as<float>() + thread * scratch_floats_);
+                         scratch_.attention.as<float>() + thread * scratch_.attention_floats);
            });
   }
 
@@ -247,11 +265,22 @@ class CpuOps final : public DenseOps {
     return task;
   }
 
+  LinearOperand operand_of(WeightFormat format, const LinearInput& input) const {
+    if (input.quantized) return LinearOperand::kNvfp4;
+    const bool narrow = format == WeightFormat::kNvfp4 && !exact_float32_;
+    return narrow ? LinearOperand::kSplit15 : LinearOperand::kF32;
+  }
+
   void run_linear(const CpuLinear& weight, Rows x, Rows y, bool round) {
-    if (weight.input.is_x_itself()) {
-      multiply(weight, x, y, true);
-    } else {
-      run_transformed(weight, x, y);
+    const bool reads_x = weight.operand == LinearOperand::kF32 && weight.input.is_x_itself();
+    const std::int64_t at_a_time = reads_x ? x.rows : kTransformRows;
+    for (std::int64_t first = 0; first < x.rows; first += at_a_time) {
+      const std::int64_t rows = std::min(at_a_time, x.rows - first);
+      const Rows tile(x.data + first * x.cols, rows, x.cols);
+      const cpu::LinearOutput out{y.data + first * y.row_stride, y.row_stride,
+                                  weight.output_scale()};
+      multiply(weight, scale_columns(weight.input, tile, round_bf16_, scratch_.scaled.as<float>()),
+               out);
     }
     if (!round && weight.bias.empty()) return;
     spread(y.rows, y.cols, [&](std::int64_t t, int) {
@@ -259,46 +288,71 @@ class CpuOps final : public DenseOps {
     });
   }
 
-  void multiply(const CpuLinear& weight, Rows x, Rows y, bool apply_global_scale) {
-    const std::int64_t multiply_adds = x.rows * weight.rows * weight.cols;
-    cpu::linear(weight.matrix, x.data, x.rows, y.data, y.row_stride, apply_global_scale,
-                pool_for(multiply_adds, kMinParallelMultiplyAdds));
+  void multiply(const CpuLinear& weight, Rows x, const cpu::LinearOutput& y) {
+    const cpu::KernelTable& kernels = cpu::best_kernel_table();
+    if (weight.operand == LinearOperand::kSplit15)
+      return multiply_records<cpu::Split15Record>(weight, x, y, kernels.quantize_split15);
+    if (weight.operand == LinearOperand::kNvfp4) {
+      return multiply_records<cpu::Int8Record>(
+          weight, x, y, [&](const float* row, std::int64_t cols, cpu::Int8Record* dst) {
+            kernels.quantize_nvfp4(row, cols, weight.input.input_scale, dst);
+          });
+    }
+    cpu::linear(weight.matrix, x.data, x.rows, y,
+                pool_for(x.rows * weight.rows * weight.cols, kMinParallelMultiplyAdds));
   }
 
-  void run_transformed(const CpuLinear& weight, Rows x, Rows y) {
-    for (std::int64_t first = 0; first < x.rows; first += kTransformRows) {
-      const std::int64_t rows = std::min(kTransformRows, x.rows - first);
-      const Rows tile(x.data + first * x.cols, rows, x.cols);
-      const Rows out(y.data + first * y.row_stride, rows, y.cols);
-      multiply(weight, transform_input(weight.input, tile, round_bf16_, input_), out,
-               !weight.input.quantized);
-      if (weight.input.quantized) scale_rows(out, weight.input.alpha);
-    }
+  // x as integers first, at most kTransformRows rows.
+  template <typename Record, typename Quantize>
+  void multiply_records(const CpuLinear& weight,
+                        Rows x,
+                        const cpu::LinearOutput& y,
+                        const Quantize& quantize) {
+    auto* records = scratch_.records.as<Record>();
+    const std::int64_t per_row = cpu::num_records(x.cols);
+    spread(x.rows, x.cols, [&](std::int64_t t, int) {
+      quantize(x.data + t * x.cols, x.cols, records + t * per_row);
+    });
+    cpu::linear(weight.matrix, records, x.rows, y,
+                pool_for(x.rows * weight.rows * weight.cols, kMinParallelIntegerMultiplyAdds));
   }
 
   bool round_bf16_;
+  bool exact_float32_;
   ThreadPool pool_;
   ThreadPool caller_only_{1};
-  HostBuffer scratch_;           // [num_threads, scratch_floats_]
-  std::int64_t scratch_floats_;  // of one thread, for attention
-  InputScratch input_;
+  CpuScratch scratch_;
 };
+
+// Pages that no operation touches cost nothing.
+Result<CpuScratch> allocate_scratch(const OpsOptions& options) {
+  const auto allocate = [](std::int64_t count, std::size_t size) {
+    return HostBuffer::allocate(static_cast<std::size_t>(count) * size);
+  };
+  CpuScratch scratch;
+  // A whole number of cache lines, so that threads do not share one.
+  scratch.attention_floats =
+      round_up(cpu::attend_scratch_floats(kQueriesPerTask, options.max_context_tokens,
+                                          kKvBlockTokens, options.max_cache_row),
+               16);
+  HALFBYTE_ASSIGN_OR_RETURN(
+      scratch.attention, allocate(scratch.attention_floats * options.num_threads, sizeof(float)));
+  HALFBYTE_ASSIGN_OR_RETURN(scratch.scaled,
+                            allocate(kTransformRows * options.max_linear_cols, sizeof(float)));
+  static_assert(sizeof(cpu::Split15Record) >= sizeof(cpu::Int8Record));
+  HALFBYTE_ASSIGN_OR_RETURN(scratch.records,
+                            allocate(kTransformRows * cpu::num_records(options.max_linear_cols),
+                                     sizeof(cpu::Split15Record)));
+  return scratch;
+}
 
 }  // namespace
 
 Result<std::unique_ptr<DenseOps>> make_cpu_ops(const OpsOptions& options) {
   OpsOptions resolved = options;
   if (resolved.num_threads <= 0) resolved.num_threads = usable_cores();
-  // A whole number of cache lines, so that threads do not share one.
-  const std::int64_t floats =
-      round_up(cpu::attend_scratch_floats(kQueriesPerTask, options.max_context_tokens,
-                                          kKvBlockTokens, options.max_cache_row),
-               16);
-  HALFBYTE_ASSIGN_OR_RETURN(
-      HostBuffer scratch,
-      HostBuffer::allocate(static_cast<std::size_t>(floats * resolved.num_threads) *
-                           sizeof(float)));
-  return std::unique_ptr<DenseOps>(std::make_unique<CpuOps>(resolved, std::move(scratch), floats));
+  HALFBYTE_ASSIGN_OR_RETURN(CpuScratch scratch, allocate_scratch(resolved));
+  return std::unique_ptr<DenseOps>(std::make_unique<CpuOps>(resolved, std::move(scratch)));
 }
 
 Result<std::unique_ptr<DenseOps>> make_dense_ops(std::string_view expert_backend,

@@ -23,6 +23,14 @@ struct ReferenceEmbedding final : PreparedEmbedding {
   OwnedMatrix matrix;
 };
 
+void scale_rows(Rows rows, float alpha) {
+  for (std::int64_t i = 0; i < rows.rows; ++i) {
+    float* row = rows.data + i * rows.row_stride;
+    for (std::int64_t c = 0; c < rows.cols; ++c)
+      row[c] *= alpha;
+  }
+}
+
 class ReferenceOps final : public DenseOps {
  public:
   explicit ReferenceOps(const OpsOptions& options)

@@ -17,16 +17,6 @@ std::byte* row_begin(const KvPool& pool, std::int64_t cache_row) {
   return pool.data + cache_row * pool.row_width * dtype_bytes(pool.dtype);
 }
 
-void scale_columns(Rows x, std::span<const float> scale, bool round_bf16, float* dst) {
-  for (std::int64_t i = 0; i < x.rows; ++i) {
-    const float* src = x.data + i * x.row_stride;
-    float* row = dst + i * x.cols;
-    for (std::int64_t c = 0; c < x.cols; ++c)
-      row[c] = src[c] * scale[static_cast<std::size_t>(c)];
-    finish_row(row, x.cols, {}, round_bf16);
-  }
-}
-
 // x through NVFP4 and back, without the input scale. dst may be x.
 void requantize(Rows x, float input_scale, InputScratch& scratch, float* dst) {
   quantize_activations(x.data, x.rows, x.cols, input_scale, scratch.codes.data(),
@@ -61,22 +51,23 @@ void InputScratch::reserve(std::int64_t rows, std::int64_t cols) {
   values.resize(count);
 }
 
-Rows transform_input(const LinearInput& input, Rows x, bool round_bf16, InputScratch& scratch) {
-  const Rows values(scratch.values.data(), x.rows, x.cols);
-  if (!input.pre_quant_scale.empty()) {
-    scale_columns(x, input.pre_quant_scale, round_bf16, values.data);
-    x = values;
+Rows scale_columns(const LinearInput& input, Rows x, bool round_bf16, float* dst) {
+  if (input.pre_quant_scale.empty()) return x;
+  for (std::int64_t i = 0; i < x.rows; ++i) {
+    const float* src = x.data + i * x.row_stride;
+    float* row = dst + i * x.cols;
+    for (std::int64_t c = 0; c < x.cols; ++c)
+      row[c] = src[c] * input.pre_quant_scale[static_cast<std::size_t>(c)];
+    finish_row(row, x.cols, {}, round_bf16);
   }
-  if (input.quantized) requantize(x, input.input_scale, scratch, values.data);
-  return values;
+  return Rows(dst, x.rows, x.cols);
 }
 
-void scale_rows(Rows rows, float alpha) {
-  for (std::int64_t i = 0; i < rows.rows; ++i) {
-    float* row = rows.data + i * rows.row_stride;
-    for (std::int64_t c = 0; c < rows.cols; ++c)
-      row[c] *= alpha;
-  }
+Rows transform_input(const LinearInput& input, Rows x, bool round_bf16, InputScratch& scratch) {
+  const Rows scaled = scale_columns(input, x, round_bf16, scratch.values.data());
+  if (!input.quantized) return scaled;
+  requantize(scaled, input.input_scale, scratch, scratch.values.data());
+  return Rows(scratch.values.data(), x.rows, x.cols);
 }
 
 void embed_row(const CanonicalMatrix& table, std::int32_t token_id, bool round_bf16, float* y) {

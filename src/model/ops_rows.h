@@ -26,6 +26,10 @@ struct LinearInput {
 /// absent.
 Result<LinearInput> linear_input(const LoadedLinear& linear, ActivationMode mode);
 
+/// x with its columns scaled, rounded like any other activation when `round_bf16`: rows of x.cols
+/// at `dst`, or x itself where the linear scales none. Rows are independent.
+Rows scale_columns(const LinearInput& input, Rows x, bool round_bf16, float* dst);
+
 /// Scratch of transform_input for `rows` rows of `cols` columns.
 struct InputScratch {
   std::vector<std::uint8_t> codes;
@@ -33,12 +37,9 @@ struct InputScratch {
   std::vector<float> values;
   void reserve(std::int64_t rows, std::int64_t cols);
 };
-/// x as the linear's weights see it: its columns scaled (and rounded like any other activation when
-/// `round_bf16`), then, quantized, codes times block scales without the input scale. A view of
-/// scratch.
+/// x as the linear's weights see it: its columns scaled, then, quantized, codes times block scales
+/// without the input scale. A view of scratch, or x itself.
 Rows transform_input(const LinearInput& input, Rows x, bool round_bf16, InputScratch& scratch);
-/// rows *= alpha
-void scale_rows(Rows rows, float alpha);
 
 /// Row `token_id` of an embedding table.
 void embed_row(const CanonicalMatrix& table, std::int32_t token_id, bool round_bf16, float* y);

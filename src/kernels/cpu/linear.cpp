@@ -14,40 +14,98 @@
 namespace halfbyte::cpu {
 namespace {
 
+constexpr int kRowTile = 8;  // rows of x that pass a panel together
+// Of weights that lie one after the other: what a thread prefetches behind a panel is then its own.
+constexpr std::int64_t kTaskBytes = std::int64_t{128} << 10;
+constexpr std::int64_t kTasksPerThread = 4;  // at least: threads do not end at the same time
+
+template <typename X>
 struct LinearArgs {
   const PackedMatrix& weight;
   PanelShape shape;
-  const float* x = nullptr;
+  const X* x = nullptr;
+  std::int64_t x_stride = 0;
   std::int64_t num_tokens = 0;
-  float* y = nullptr;
-  std::int64_t y_stride = 0;
-  float global_scale = 1.0F;
+  const LinearOutput& y;
+  const KernelTable& kernels;
 };
 
-void store_rows(
-    const LinearArgs& args, std::int64_t row, std::int64_t token, int num_x, const float* sums) {
-  const std::int64_t num_rows = std::min(kPanelRows, args.shape.rows - row);
+// sums[t][0..15] of one panel; 1 <= num_x <= kRowTile.
+void panel_sums(const KernelTable& kernels,
+                const PanelView& panel,
+                const float* const* x,
+                int num_x,
+                float* sums) {
+  for (int t = 0; t < num_x; t += kTokenTile)
+    kernels.panel_dot(panel, x + t, std::min(kTokenTile, num_x - t), sums + t * kPanelRows);
+}
+
+void panel_sums(const KernelTable& kernels,
+                const PanelView& panel,
+                const Split15Record* const* x,
+                int num_x,
+                float* sums) {
+  kernels.split15_dot(panel.data, num_records(panel.cols), x, num_x, sums);
+}
+
+void panel_sums(const KernelTable& kernels,
+                const PanelView& panel,
+                const Int8Record* const* x,
+                int num_x,
+                float* sums) {
+  kernels.int8_dot(panel.data, num_records(panel.cols), x, num_x, sums);
+}
+
+void store_rows(const LinearOutput& y,
+                std::int64_t num_rows,
+                std::int64_t row,
+                std::int64_t token,
+                int num_x,
+                const float* sums) {
   for (int t = 0; t < num_x; ++t) {
-    float* dst = args.y + (token + t) * args.y_stride + row;
+    float* dst = y.data + (token + t) * y.row_stride + row;
     for (std::int64_t i = 0; i < num_rows; ++i)
-      dst[i] = sums[t * kPanelRows + i] * args.global_scale;
+      dst[i] = sums[t * kPanelRows + i] * y.scale;
   }
 }
 
-void run_panel(const LinearArgs& args, const KernelTable& kernels, std::int64_t panel_idx) {
+template <typename X>
+void run_panel(const LinearArgs<X>& args, std::int64_t panel_idx) {
   const PanelView panel{
       args.shape.format,
-      args.weight.data.as<const std::uint8_t>() + panel_idx * args.shape.panel_bytes(),
+      args.weight.data.template as<const std::uint8_t>() + panel_idx * args.shape.panel_bytes(),
       args.shape.cols, args.shape.scale_block_cols};
-  float sums[kTokenTile * kPanelRows];
-  for (std::int64_t token = 0; token < args.num_tokens; token += kTokenTile) {
-    const int num_x = static_cast<int>(std::min<std::int64_t>(kTokenTile, args.num_tokens - token));
-    const float* x[kTokenTile] = {};
+  const std::int64_t row = panel_idx * kPanelRows;
+  float sums[kRowTile * kPanelRows];
+  for (std::int64_t token = 0; token < args.num_tokens; token += kRowTile) {
+    const int num_x = static_cast<int>(std::min<std::int64_t>(kRowTile, args.num_tokens - token));
+    const X* x[kRowTile] = {};
     for (int t = 0; t < num_x; ++t)
-      x[t] = args.x + (token + t) * args.shape.cols;
-    kernels.panel_dot(panel, x, num_x, sums);
-    store_rows(args, panel_idx * kPanelRows, token, num_x, sums);
+      x[t] = args.x + (token + t) * args.x_stride;
+    panel_sums(args.kernels, panel, x, num_x, sums);
+    store_rows(args.y, std::min(kPanelRows, args.shape.rows - row), row, token, num_x, sums);
   }
+}
+
+std::int64_t panels_per_task(const PanelShape& shape, int num_threads) {
+  const std::int64_t even = ceil_div(shape.num_panels(), num_threads * kTasksPerThread);
+  return std::clamp<std::int64_t>(kTaskBytes / shape.panel_bytes(), 1, even);
+}
+
+template <typename X>
+void run_linear(const LinearArgs<X>& args, ThreadPool& pool) {
+  if (args.num_tokens == 0) return;
+  const std::int64_t num_panels = args.shape.num_panels();
+  const std::int64_t per_task = panels_per_task(args.shape, pool.num_threads());
+  pool.parallel_for(ceil_div(num_panels, per_task), [&](std::int64_t task, int) {
+    const std::int64_t end = std::min(num_panels, (task + 1) * per_task);
+    for (std::int64_t panel_idx = task * per_task; panel_idx < end; ++panel_idx)
+      run_panel(args, panel_idx);
+  });
+}
+
+PanelShape shape_of(const PackedMatrix& weight) {
+  return {weight.format, weight.rows, weight.cols, weight.scale_block_cols};
 }
 
 bool scale_groups_are_unaligned(const CanonicalMatrix& weight) {
@@ -64,12 +122,13 @@ Result<PackedMatrix> pack_aligned(const CanonicalMatrix& weight) {
   if (!data.ok()) return data.take_status();
   HALFBYTE_RETURN_IF_ERROR(
       pack_panels(weight, shape.value(), data.value().as<std::uint8_t>(), panel_bytes));
-  return PackedMatrix{.format = weight.format,
-                      .rows = weight.rows,
-                      .cols = weight.cols,
-                      .global_scale = weight.global_scale,
-                      .scale_block_cols = shape.value().scale_block_cols,
-                      .data = std::move(data.value())};
+  return PackedMatrix{
+      .format = weight.format,
+      .rows = weight.rows,
+      .cols = weight.cols,
+      .global_scale = weight.format == WeightFormat::kNvfp4 ? weight.global_scale : 1.0F,
+      .scale_block_cols = shape.value().scale_block_cols,
+      .data = std::move(data.value())};
 }
 
 // Scale groups that cross a line of columns have no place in the panel: such a matrix is kept in
@@ -95,22 +154,33 @@ Result<PackedMatrix> pack_matrix(const CanonicalMatrix& weight) {
 void linear(const PackedMatrix& weight,
             const float* x,
             std::int64_t num_tokens,
-            float* y,
-            std::int64_t y_stride,
-            bool apply_global_scale,
+            const LinearOutput& y,
             ThreadPool& pool,
             const KernelTable& kernels) {
-  const bool scaled = apply_global_scale && weight.format == WeightFormat::kNvfp4;
-  const LinearArgs args{.weight = weight,
-                        .shape = {weight.format, weight.rows, weight.cols, weight.scale_block_cols},
-                        .x = x,
-                        .num_tokens = num_tokens,
-                        .y = y,
-                        .y_stride = y_stride,
-                        .global_scale = scaled ? weight.global_scale : 1.0F};
-  if (num_tokens == 0) return;
-  pool.parallel_for(args.shape.num_panels(),
-                    [&](std::int64_t panel_idx, int) { run_panel(args, kernels, panel_idx); });
+  run_linear(LinearArgs<float>{weight, shape_of(weight), x, weight.cols, num_tokens, y, kernels},
+             pool);
+}
+
+void linear(const PackedMatrix& weight,
+            const Split15Record* x,
+            std::int64_t num_tokens,
+            const LinearOutput& y,
+            ThreadPool& pool,
+            const KernelTable& kernels) {
+  run_linear(LinearArgs<Split15Record>{weight, shape_of(weight), x, num_records(weight.cols),
+                                       num_tokens, y, kernels},
+             pool);
+}
+
+void linear(const PackedMatrix& weight,
+            const Int8Record* x,
+            std::int64_t num_tokens,
+            const LinearOutput& y,
+            ThreadPool& pool,
+            const KernelTable& kernels) {
+  run_linear(LinearArgs<Int8Record>{weight, shape_of(weight), x, num_records(weight.cols),
+                                    num_tokens, y, kernels},
+             pool);
 }
 
 std::string isa_description() {

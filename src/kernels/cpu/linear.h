@@ -22,7 +22,7 @@ struct PackedMatrix {
   WeightFormat format = WeightFormat::kNvfp4;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
-  float global_scale = 1.0F;
+  float global_scale = 1.0F;          // 1 unless kNvfp4
   std::int64_t scale_block_cols = 0;  // kFp8
   HostBuffer data;                    // panel_layout.h
 };
@@ -32,16 +32,36 @@ struct PackedMatrix {
 /// kCorruptData: an E4M3 NaN or a negative block scale.
 Result<PackedMatrix> pack_matrix(const CanonicalMatrix& weight);
 
-/// y [num_tokens, rows] (row stride y_stride floats) = x [num_tokens, cols] W^T, fp32 in and out,
-/// weights exact (kNvfp4 without its global scale when `apply_global_scale` is false). Each element
-/// is summed in an order that depends on cols alone: the same bits for every num_tokens and number
-/// of threads, with at least 8 partial sums.
+/// Where the products go: y [num_tokens, rows], each sum times `scale`.
+struct LinearOutput {
+  float* data = nullptr;
+  std::int64_t row_stride = 0;  // floats
+  float scale = 1.0F;
+};
+
+/// y = scale * x W^T, block scales applied, the matrix's global scale left to `y.scale`. Each
+/// element is summed in an order that depends on cols alone: the same bits for every num_tokens and
+/// number of threads.
+///
+/// x [num_tokens, cols] in fp32: weights of any format, exact; at least 8 partial sums.
 void linear(const PackedMatrix& weight,
             const float* x,
             std::int64_t num_tokens,
-            float* y,
-            std::int64_t y_stride,
-            bool apply_global_scale,
+            const LinearOutput& y,
+            ThreadPool& pool,
+            const KernelTable& kernels = best_kernel_table());
+/// x [num_tokens, num_records(cols)] as integers (operand_rows.h), kNvfp4 weights: an expert's
+/// kernels and their contract (integer_kernels.h), the same bits on every instruction set.
+void linear(const PackedMatrix& weight,
+            const Split15Record* x,
+            std::int64_t num_tokens,
+            const LinearOutput& y,
+            ThreadPool& pool,
+            const KernelTable& kernels = best_kernel_table());
+void linear(const PackedMatrix& weight,
+            const Int8Record* x,
+            std::int64_t num_tokens,
+            const LinearOutput& y,
             ThreadPool& pool,
             const KernelTable& kernels = best_kernel_table());
 

@@ -19,9 +19,9 @@
 namespace halfbyte::cpu {
 namespace {
 
-using halfbyte::testing::OwnedMatrix;
-using halfbyte::testing::random_matrix;
-using halfbyte::testing::random_rows;
+using halfbyte::test::OwnedMatrix;
+using halfbyte::test::random_matrix;
+using halfbyte::test::random_rows;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();

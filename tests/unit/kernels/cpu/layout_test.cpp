@@ -72,7 +72,7 @@ TEST(PanelLayout, OneCodeAndOneScaleByHand) {
 // The index function is the oracle of the packer, padding included.
 TEST(PanelLayout, PackingPutsEveryCodeAndScaleWhereTheLayoutSays) {
   for (const auto& [rows, cols] : {std::pair{17, 144}, {32, 64}, {5, 16}}) {
-    const testing::OwnedMatrix matrix = testing::random_matrix({.rows = rows, .cols = cols}, 1);
+    const test::OwnedMatrix matrix = test::random_matrix({.rows = rows, .cols = cols}, 1);
     const Result<PanelShape> shape = panel_shape(matrix.view);
     ASSERT_TRUE(shape.ok());
     const std::int64_t bytes = shape->num_panels() * shape->panel_bytes();

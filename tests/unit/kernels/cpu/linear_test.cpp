@@ -16,12 +16,12 @@
 namespace halfbyte::cpu {
 namespace {
 
-using halfbyte::testing::exact_dot;
-using halfbyte::testing::ExactDot;
-using halfbyte::testing::MatrixShape;
-using halfbyte::testing::OwnedMatrix;
-using halfbyte::testing::random_matrix;
-using halfbyte::testing::random_rows;
+using halfbyte::test::exact_dot;
+using halfbyte::test::ExactDot;
+using halfbyte::test::MatrixShape;
+using halfbyte::test::OwnedMatrix;
+using halfbyte::test::random_matrix;
+using halfbyte::test::random_rows;
 
 // Sizes that divide no tile, and one that divides all.
 const std::vector<MatrixShape> kShapes = {
@@ -68,7 +68,8 @@ class LinearTest : public ::testing::TestWithParam<std::tuple<const KernelTable*
   std::vector<float> run(const PackedMatrix& packed, const std::vector<float>& x, bool scaled) {
     const std::int64_t num_tokens = std::ssize(x) / packed.cols;
     std::vector<float> y(static_cast<std::size_t>(num_tokens * packed.rows), -1.0F);
-    linear(packed, x.data(), num_tokens, y.data(), packed.rows, scaled, pool_, kernels());
+    const float scale = scaled ? packed.global_scale : 1.0F;
+    linear(packed, x.data(), num_tokens, {y.data(), packed.rows, scale}, pool_, kernels());
     return y;
   }
 
@@ -138,8 +139,7 @@ INSTANTIATE_TEST_SUITE_P(EveryTable,
                          ::testing::ValuesIn(every_table_and_shape()),
                          case_name);
 
-// The global scale multiplies the finished sum once.
-TEST(Linear, TheGlobalScaleIsAppliedOnlyWhenAskedFor) {
+TEST(Linear, TheOutputScaleMultipliesTheFinishedSumOnce) {
   OwnedMatrix matrix = random_matrix({.rows = 16, .cols = 64}, 5);
   matrix.view.global_scale = 0.3F;
   const Result<PackedMatrix> packed = pack_matrix(matrix.view);
@@ -147,8 +147,8 @@ TEST(Linear, TheGlobalScaleIsAppliedOnlyWhenAskedFor) {
   const std::vector<float> x = random_rows(1, 64, 6);
   ThreadPool pool(1);
   std::vector<float> plain(16), scaled(16);
-  linear(packed.value(), x.data(), 1, plain.data(), 16, false, pool);
-  linear(packed.value(), x.data(), 1, scaled.data(), 16, true, pool);
+  linear(packed.value(), x.data(), 1, {plain.data(), 16}, pool);
+  linear(packed.value(), x.data(), 1, {scaled.data(), 16, packed->global_scale}, pool);
   for (std::size_t i = 0; i < 16; ++i)
     EXPECT_EQ(scaled[i], plain[i] * 0.3F);
 }
@@ -161,7 +161,7 @@ TEST(Linear, WritesOnlyItsOwnColumns) {
   const std::vector<float> x = random_rows(6, 16, 8);
   ThreadPool pool(2);
   std::vector<float> y(6 * 20, 77.0F);
-  linear(packed.value(), x.data(), 6, y.data(), 20, true, pool);
+  linear(packed.value(), x.data(), 6, {y.data(), 20}, pool);
   for (std::size_t token = 0; token < 6; ++token) {
     EXPECT_EQ(y[token * 20 + 18], 77.0F);
     EXPECT_EQ(y[token * 20 + 19], 77.0F);
@@ -175,7 +175,7 @@ TEST(Linear, NoTokensIsNoWork) {
   ASSERT_TRUE(packed.ok());
   ThreadPool pool(1);
   float y = 5.0F;
-  linear(packed.value(), nullptr, 0, &y, 16, true, pool);
+  linear(packed.value(), static_cast<const float*>(nullptr), 0, {&y, 16}, pool);
   EXPECT_EQ(y, 5.0F);
 }
 
@@ -193,7 +193,7 @@ TEST(Linear, ANanBehindARowDoesNotReachIt) {
       if (!missing_feature(*table).empty()) continue;
       ThreadPool pool(1);
       float y[3] = {};
-      linear(packed.value(), x.data(), 1, y, 3, true, pool, *table);
+      linear(packed.value(), x.data(), 1, {y, 3}, pool, *table);
       for (const float value : y)
         EXPECT_TRUE(std::isfinite(value)) << table->name;
     }

@@ -15,7 +15,7 @@
 #include "formats/f16.h"
 #include "halfbyte/moe.h"
 
-namespace halfbyte::testing {
+namespace halfbyte::test {
 
 /// A canonical matrix with the memory it looks at.
 struct OwnedMatrix {
@@ -107,6 +107,6 @@ inline ExactDot exact_dot(const float* w, const float* x, std::int64_t cols) {
   return dot;
 }
 
-}  // namespace halfbyte::testing
+}  // namespace halfbyte::test
 
 #endif  // HALFBYTE_TESTS_UNIT_KERNELS_CPU_MATRICES_H_
