@@ -33,9 +33,13 @@ bool BlockManager::grow(std::vector<std::int32_t>& block_table, std::int64_t num
 
 void BlockManager::release(std::vector<std::int32_t>& block_table) {
   for (auto block = block_table.rbegin(); block != block_table.rend(); ++block) {
-    free_.push_back(*block);
+    give_back(*block);
   }
   block_table.clear();
+}
+
+void BlockManager::give_back(std::int32_t block) {
+  free_.push_back(block);
   assert(num_free() <= num_blocks_);  // else a block was given back twice
 }
 

@@ -7,7 +7,7 @@
 
 namespace halfbyte {
 
-/// Which blocks of one rank's KV cache are free. A block holds kKvBlockTokens positions of one
+/// The free blocks of one rank's KV cache. A block holds kKvBlockTokens positions of one
 /// sequence. Thread rule: the engine thread only.
 class BlockManager {
  public:
@@ -21,6 +21,7 @@ class BlockManager {
   bool grow(std::vector<std::int32_t>& block_table, std::int64_t num_tokens);
   /// Gives every block of the table back and empties it.
   void release(std::vector<std::int32_t>& block_table);
+  void give_back(std::int32_t block);
 
  private:
   std::int64_t num_blocks_;

@@ -10,6 +10,8 @@
 #include <numeric>
 #include <utility>
 
+#include "engine/request_validation.h"
+
 namespace halfbyte {
 namespace {
 
@@ -33,6 +35,28 @@ bool contains(const std::vector<std::int32_t>& ids, std::int32_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
+TokenEvent event_of(const Sequence& sequence, FinishReason reason) {
+  return {.request_id = sequence.request_id,
+          .finish_reason = reason,
+          .cached_tokens = sequence.num_prefix_tokens};
+}
+
+void add_stats(const Scheduler& scheduler, EngineStats& stats) {
+  stats.running += scheduler.num_running();
+  stats.waiting += scheduler.num_waiting();
+  stats.free_blocks += scheduler.blocks().num_free();
+  stats.total_blocks += scheduler.blocks().num_blocks();
+  stats.cached_prompt_tokens += scheduler.num_prefix_tokens();
+  stats.evicted_tokens += scheduler.blocks().num_evicted() * kKvBlockTokens;
+  stats.preemptions += scheduler.num_preemptions();
+}
+
+FinishReason finish_reason_of(const Sequence& sequence) {
+  if (contains(sequence.end_token_ids, sequence.tokens.back())) return FinishReason::kStop;
+  return sequence.num_tokens() >= sequence.max_total_tokens ? FinishReason::kLength
+                                                            : FinishReason::kNone;
+}
+
 }  // namespace
 
 EngineLoop::EngineLoop(EngineParts parts)
@@ -42,9 +66,10 @@ EngineLoop::EngineLoop(EngineParts parts)
       ranks_(std::move(parts.models), std::move(parts.transports), parts.dp_size) {
   const auto dp_size = static_cast<std::size_t>(parts.dp_size);
   for (std::size_t dp_rank = 0; dp_rank < dp_size; ++dp_rank) {
-    schedulers_.emplace_back(limits_, num_blocks_);
+    schedulers_.emplace_back(limits_, num_blocks_, parts.keeps_prefixes);
   }
   logits_.resize(dp_size);
+  counted_.block_tokens = kKvBlockTokens;
   publish();
   thread_ = std::thread([this] { run(); });
 }
@@ -61,41 +86,6 @@ EngineLoop::~EngineLoop() {
 
 // ---------------------------------------------------------------- any thread
 
-Status EngineLoop::validate_ids(const std::vector<std::int32_t>& ids) const {
-  if (ids.empty()) {
-    return {StatusCode::kInvalidArgument, "the prompt has no tokens, want at least 1"};
-  }
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] >= 0 && ids[i] < info_.vocab_size) continue;
-    return {StatusCode::kInvalidArgument,
-            fmt::format("prompt token {} is {}, want 0 to {}: the model's vocabulary", i, ids[i],
-                        info_.vocab_size - 1)};
-  }
-  return {};
-}
-
-Status EngineLoop::validate(const Request& request) const {
-  HALFBYTE_RETURN_IF_ERROR(validate_ids(request.prompt_ids));
-  HALFBYTE_RETURN_IF_ERROR(validate_sampling(request.sampling, info_.vocab_size));
-  const auto prompt_tokens = static_cast<std::int64_t>(request.prompt_ids.size());
-  if (prompt_tokens >= info_.max_context_tokens) {
-    return {StatusCode::kInvalidArgument,
-            fmt::format("the prompt has {} tokens, want fewer than the context of {}: shorten it",
-                        prompt_tokens, info_.max_context_tokens)};
-  }
-  const std::int64_t answer_tokens =
-      std::min(request.sampling.max_new_tokens, info_.max_context_tokens - prompt_tokens);
-  // The last token of an answer is never put in the cache.
-  const std::int64_t needed = blocks_for(prompt_tokens + answer_tokens - 1);
-  if (needed > num_blocks_) {
-    return {StatusCode::kInvalidArgument,
-            fmt::format("{} prompt tokens and up to {} new ones need {} cache blocks of {} tokens, "
-                        "the KV cache has {}: shorten the request or raise --max-total-tokens",
-                        prompt_tokens, answer_tokens, needed, kKvBlockTokens, num_blocks_)};
-  }
-  return {};
-}
-
 // Ok, or why nothing new is taken. Call with mutex_ held.
 Status EngineLoop::refusal() const {
   if (!failure_.ok()) {
@@ -105,16 +95,28 @@ Status EngineLoop::refusal() const {
   return stopping_ ? shut_down() : Status();
 }
 
-Result<RequestId> EngineLoop::submit(Request request) {
-  HALFBYTE_RETURN_IF_ERROR(validate(request));
+// After a constraint's last token only an end of text may come, so that ends it also if ignore_eos.
+std::unique_ptr<Sequence> EngineLoop::make_sequence(Request request) const {
   auto sequence = std::make_unique<Sequence>();
   sequence->num_prompt_tokens = static_cast<std::int64_t>(request.prompt_ids.size());
   sequence->max_total_tokens = sequence->num_prompt_tokens +
                                std::min(request.sampling.max_new_tokens,
                                         info_.max_context_tokens - sequence->num_prompt_tokens);
   sequence->tokens = std::move(request.prompt_ids);
+  sequence->end_token_ids = request.sampling.stop_token_ids;
+  if (!request.sampling.ignore_eos || request.constraint) {
+    sequence->end_token_ids.insert(sequence->end_token_ids.end(), info_.eos_token_ids.begin(),
+                                   info_.eos_token_ids.end());
+  }
   sequence->sampling = std::move(request.sampling);
+  sequence->constraint = std::move(request.constraint);
+  sequence->cache_salt = std::move(request.cache_salt);
+  return sequence;
+}
 
+Result<RequestId> EngineLoop::submit(Request request) {
+  HALFBYTE_RETURN_IF_ERROR(validate_request(request, info_, num_blocks_));
+  std::unique_ptr<Sequence> sequence = make_sequence(std::move(request));
   const std::lock_guard lock(mutex_);
   HALFBYTE_RETURN_IF_ERROR(refusal());
   const RequestId request_id = next_request_id_++;
@@ -139,8 +141,14 @@ void EngineLoop::cancel(RequestId request_id) {
   inbox_filled_.notify_one();
 }
 
+void EngineLoop::flush_cache() {
+  const std::lock_guard lock(mutex_);
+  inbox_.flushes_cache = true;
+  inbox_filled_.notify_one();
+}
+
 Result<std::vector<float>> EngineLoop::score(const std::vector<std::int32_t>& ids) {
-  HALFBYTE_RETURN_IF_ERROR(validate_ids(ids));
+  HALFBYTE_RETURN_IF_ERROR(validate_ids(ids, info_.vocab_size));
   const auto num_tokens = static_cast<std::int64_t>(ids.size());
   if (num_tokens > info_.max_context_tokens || blocks_for(num_tokens) > num_blocks_) {
     return Status(
@@ -195,6 +203,11 @@ bool EngineLoop::has_work() const {
 }
 
 Status EngineLoop::handle_inbox(Inbox& inbox) {
+  if (inbox.flushes_cache) {
+    for (Scheduler& scheduler : schedulers_) {
+      scheduler.blocks().forget_prefixes();
+    }
+  }
   for (std::unique_ptr<Sequence>& sequence : inbox.requests) {
     assign(std::move(sequence));
   }
@@ -214,18 +227,22 @@ Status EngineLoop::handle_inbox(Inbox& inbox) {
   return status;
 }
 
-// To the data-parallel rank with the fewest tokens, the lowest of equals.
+// To the data-parallel rank that has the fewest tokens, less those of this sequence that its prefix
+// cache has; the lowest of equals. So a prefix draws requests to its rank until that has more to do
+// than the others by what the prefix saves.
 void EngineLoop::assign(std::unique_ptr<Sequence> sequence) {
-  const auto target = std::min_element(
-      schedulers_.begin(), schedulers_.end(),
-      [](const Scheduler& a, const Scheduler& b) { return a.num_tokens() < b.num_tokens(); });
+  const auto cost = [&sequence](const Scheduler& scheduler) {
+    return scheduler.num_tokens() - scheduler.blocks().num_prefix_tokens(*sequence);
+  };
+  const auto target = std::ranges::min_element(schedulers_, {}, cost);
   target->add(std::move(sequence));
 }
 
 void EngineLoop::cancel_now(RequestId request_id) {
   for (Scheduler& scheduler : schedulers_) {
-    if (scheduler.remove(request_id) == nullptr) continue;
-    new_events_.push_back({.request_id = request_id, .finish_reason = FinishReason::kCancelled});
+    const std::unique_ptr<Sequence> sequence = scheduler.remove(request_id);
+    if (sequence == nullptr) continue;
+    new_events_.push_back(event_of(*sequence, FinishReason::kCancelled));
     return;
   }
 }
@@ -259,8 +276,7 @@ void EngineLoop::accept_logits(std::size_t dp_rank, std::span<const ScheduledSli
   for (const ScheduledSlice& slice : slices) {
     if (!slice.ends_sequence) continue;
     Sequence& sequence = *slice.sequence;
-    accept_token(schedulers_[dp_rank], sequence,
-                 sampler_.sample(rows.first(vocab), sequence.sampling, sequence.num_tokens()));
+    accept_token(schedulers_[dp_rank], sequence, selector_.select(rows.first(vocab), sequence));
     rows = rows.subspan(vocab);
   }
 }
@@ -276,27 +292,18 @@ void EngineLoop::count_tokens(std::span<const ScheduledSlice> slices) {
 // A token that cannot be chosen ends its own request only.
 void EngineLoop::accept_token(Scheduler& scheduler,
                               Sequence& sequence,
-                              const Result<std::int32_t>& token) {
-  TokenEvent event{.request_id = sequence.request_id};
-  if (token.ok()) {
-    sequence.tokens.push_back(*token);
-    event.token_id = *token;
+                              Result<SelectedToken> selected) {
+  TokenEvent event = event_of(sequence, FinishReason::kError);
+  if (selected.ok()) {
+    sequence.tokens.push_back(selected->token_id);
+    event.token_id = selected->token_id;
+    event.logprobs = std::move(selected->logprobs);
     event.finish_reason = finish_reason_of(sequence);
   } else {
-    event.finish_reason = FinishReason::kError;
-    event.error = token.status().to_string();
+    event.error = selected.status().to_string();
   }
   if (event.finish_reason != FinishReason::kNone) scheduler.remove(sequence.request_id);
   new_events_.push_back(std::move(event));
-}
-
-FinishReason EngineLoop::finish_reason_of(const Sequence& sequence) const {
-  const std::int32_t token = sequence.tokens.back();
-  const SamplingParams& sampling = sequence.sampling;
-  if (contains(sampling.stop_token_ids, token)) return FinishReason::kStop;
-  if (!sampling.ignore_eos && contains(info_.eos_token_ids, token)) return FinishReason::kStop;
-  return sequence.num_tokens() >= sequence.max_total_tokens ? FinishReason::kLength
-                                                            : FinishReason::kNone;
 }
 
 // A score must not wait for a whole answer, so running requests give up their blocks if they have
@@ -336,16 +343,12 @@ Status EngineLoop::score_chunks(ScoreJob& job, std::span<const std::int32_t> blo
 
 // Hands events and numbers to the other threads.
 void EngineLoop::publish() {
-  counted_.running = counted_.waiting = counted_.free_blocks = counted_.total_blocks = 0;
-  counted_.block_tokens = kKvBlockTokens;
+  EngineStats stats = counted_;
   for (const Scheduler& scheduler : schedulers_) {
-    counted_.running += scheduler.num_running();
-    counted_.waiting += scheduler.num_waiting();
-    counted_.free_blocks += scheduler.blocks().num_free();
-    counted_.total_blocks += scheduler.blocks().num_blocks();
+    add_stats(scheduler, stats);
   }
   const std::lock_guard lock(mutex_);
-  stats_ = counted_;
+  stats_ = stats;
   stats_.waiting += static_cast<std::int64_t>(inbox_.requests.size());
   const auto now = std::chrono::steady_clock::now();
   for (TokenEvent& event : new_events_)
@@ -365,14 +368,14 @@ void EngineLoop::end_everything(const Status& why) {
     failure_ = why.clone();
     inbox = std::exchange(inbox_, {});
   }
+  counted_.failed = true;
   for (std::unique_ptr<Sequence>& sequence : inbox.requests) {
     assign(std::move(sequence));
   }
   for (Scheduler& scheduler : schedulers_) {
     while (const std::unique_ptr<Sequence> sequence = scheduler.remove_any()) {
-      new_events_.push_back({.request_id = sequence->request_id,
-                             .finish_reason = FinishReason::kError,
-                             .error = why.to_string()});
+      TokenEvent& event = new_events_.emplace_back(event_of(*sequence, FinishReason::kError));
+      event.error = why.to_string();
     }
   }
   for (ScoreJob& job : inbox.scores) {

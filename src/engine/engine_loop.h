@@ -15,12 +15,13 @@
 
 #include "engine/engine_parts.h"
 #include "engine/rank_group.h"
-#include "engine/sampler.h"
+#include "engine/token_selector.h"
 
 namespace halfbyte {
 
-/// Thread rule: submit, poll, cancel, score, stats and expert_load from any thread; everything else
-/// belongs to the loop's thread, which the constructor starts and the destructor joins.
+/// Thread rule: submit, poll, cancel, flush_cache, score, stats and expert_load from any thread;
+/// everything else belongs to the loop's thread, which the constructor starts and the destructor
+/// joins.
 class EngineLoop {
  public:
   explicit EngineLoop(EngineParts parts);
@@ -31,7 +32,7 @@ class EngineLoop {
   Result<RequestId> submit(Request request);
   std::vector<TokenEvent> poll(int timeout_ms);
   void cancel(RequestId request_id);
-  void flush_cache() {}  // no prefix is kept
+  void flush_cache();
   Result<std::vector<float>> score(const std::vector<std::int32_t>& ids);
   EngineStats stats() const;
   std::vector<ExpertLoad> expert_load() const { return ranks_.expert_load(info_.ep_size); }
@@ -47,12 +48,14 @@ class EngineLoop {
     std::vector<std::unique_ptr<Sequence>> requests;
     std::vector<RequestId> cancelled;
     std::vector<ScoreJob> scores;
-    bool empty() const { return requests.empty() && cancelled.empty() && scores.empty(); }
+    bool flushes_cache = false;
+    bool empty() const {
+      return requests.empty() && cancelled.empty() && scores.empty() && !flushes_cache;
+    }
   };
 
   // any thread
-  Status validate(const Request& request) const;
-  Status validate_ids(const std::vector<std::int32_t>& ids) const;
+  std::unique_ptr<Sequence> make_sequence(Request request) const;
   Status refusal() const;
 
   // the loop's thread
@@ -63,8 +66,7 @@ class EngineLoop {
   void cancel_now(RequestId request_id);
   Status step();
   void accept_logits(std::size_t dp_rank, std::span<const ScheduledSlice> slices);
-  void accept_token(Scheduler& scheduler, Sequence& sequence, const Result<std::int32_t>& token);
-  FinishReason finish_reason_of(const Sequence& sequence) const;
+  void accept_token(Scheduler& scheduler, Sequence& sequence, Result<SelectedToken> selected);
   Status run_score(ScoreJob& job);
   Status score_chunks(ScoreJob& job, std::span<const std::int32_t> block_table);
   void count_tokens(std::span<const ScheduledSlice> slices);
@@ -80,9 +82,9 @@ class EngineLoop {
   // the loop's thread
   std::deque<Scheduler> schedulers_;        // one per data-parallel rank
   std::vector<std::vector<float>> logits_;  // the same; [limits.max_running_requests, vocab]
-  Sampler sampler_;
+  TokenSelector selector_;
   std::vector<TokenEvent> new_events_;
-  EngineStats counted_;
+  EngineStats counted_;  // what no scheduler counts
 
   mutable std::mutex mutex_;  // everything below
   std::condition_variable inbox_filled_;

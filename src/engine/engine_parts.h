@@ -21,6 +21,7 @@ struct EngineParts {
   int dp_size = 1;         // data-parallel attention: groups of ranks with requests of their own
   SchedulerLimits limits;  // of one data-parallel rank
   std::int64_t num_blocks = 0;  // of one rank's KV cache
+  bool keeps_prefixes = true;   // of finished requests
   EngineInfo info;
 };
 

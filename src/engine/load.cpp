@@ -133,6 +133,7 @@ Result<EngineParts> load_engine_parts(const EngineOptions& options) {
                                           kv_bytes_per_block(config, options.kv_cache_dtype),
                                           available_memory_bytes(), num_ranks}));
   model_options.kv_cache_blocks = parts.num_blocks;
+  parts.keeps_prefixes = !options.disable_radix_cache;
   HALFBYTE_ASSIGN_OR_RETURN(parts.transports, connect_ranks(moe.transport, num_ranks));
   HALFBYTE_ASSIGN_OR_RETURN(parts.models, load_model(*weights, model_options, parts.transports,
                                                      notices, options.load_progress));

@@ -13,11 +13,13 @@
 namespace halfbyte {
 namespace {
 
-Status out_of_range(std::string_view name, double value, std::string_view range) {
-  return {StatusCode::kInvalidArgument, fmt::format("{} is {}, want {}", name, value, range)};
+// exp((logit - largest) / temperature): at most 1, and 1 for the largest.
+double weight_of(float logit, double largest, double temperature) {
+  return std::exp((static_cast<double>(logit) - largest) / temperature);
 }
 
-// The id of the largest logit; the lowest one of equals.
+}  // namespace
+
 Result<std::int32_t> largest_logit(std::span<const float> logits) {
   std::size_t best = 0;
   for (std::size_t i = 0; i < logits.size(); ++i) {
@@ -36,30 +38,20 @@ Result<std::int32_t> largest_logit(std::span<const float> logits) {
   return static_cast<std::int32_t>(best);
 }
 
-// exp((logit - largest) / temperature): at most 1, and 1 for the largest.
-double weight_of(float logit, double largest, double temperature) {
-  return std::exp((static_cast<double>(logit) - largest) / temperature);
-}
-
-}  // namespace
-
-Status validate_sampling(const SamplingParams& params, std::int64_t vocab_size) {
-  if (!std::isfinite(params.temperature) || params.temperature < 0.0F) {
-    return out_of_range("temperature", params.temperature, "a finite number of at least 0");
-  }
-  if (params.top_k < -1) return out_of_range("top_k", params.top_k, "at least 1, or 0 for all");
-  if (!(params.top_p > 0.0F && params.top_p <= 1.0F)) {
-    return out_of_range("top_p", params.top_p, "more than 0 and at most 1");
-  }
-  if (params.max_new_tokens < 1) {
-    return out_of_range("max_new_tokens", static_cast<double>(params.max_new_tokens), "at least 1");
-  }
-  for (const std::int32_t id : params.stop_token_ids) {
-    if (id >= 0 && id < vocab_size) continue;
-    return out_of_range("a stop token id", id,
-                        fmt::format("0 to {}: the model's vocabulary", vocab_size - 1));
-  }
-  return {};
+std::size_t order_largest(std::span<const float> logits,
+                          std::size_t count,
+                          std::vector<std::int32_t>& ids) {
+  ids.resize(logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  count = std::min(count, ids.size());
+  const auto before = [logits](std::int32_t a, std::int32_t b) {
+    const float logit_a = logits[static_cast<std::size_t>(a)];
+    const float logit_b = logits[static_cast<std::size_t>(b)];
+    return logit_a > logit_b || (logit_a == logit_b && a < b);
+  };
+  const auto middle = ids.begin() + static_cast<std::ptrdiff_t>(count);
+  std::partial_sort(ids.begin(), middle, ids.end(), before);
+  return count;
 }
 
 Result<std::int32_t> Sampler::sample(std::span<const float> logits,
@@ -72,21 +64,6 @@ Result<std::int32_t> Sampler::sample(std::span<const float> logits,
   return draw(logits, params, largest, random);
 }
 
-// Puts the `count` first ids of the whole order (larger logit, then lower id) at the front of ids_.
-std::size_t Sampler::order_largest(std::span<const float> logits, std::size_t count) {
-  ids_.resize(logits.size());
-  std::iota(ids_.begin(), ids_.end(), 0);
-  count = std::min(count, ids_.size());
-  const auto before = [logits](std::int32_t a, std::int32_t b) {
-    const float logit_a = logits[static_cast<std::size_t>(a)];
-    const float logit_b = logits[static_cast<std::size_t>(b)];
-    return logit_a > logit_b || (logit_a == logit_b && a < b);
-  };
-  const auto middle = ids_.begin() + static_cast<std::ptrdiff_t>(count);
-  std::partial_sort(ids_.begin(), middle, ids_.end(), before);
-  return count;
-}
-
 // How many ids, in order, reach top_p of the weight that top_k leaves; at least 1. Ids are ordered
 // a few at a time because the answer is usually short; the result does not depend on the steps.
 std::size_t Sampler::cut_top_p(std::span<const float> logits,
@@ -94,7 +71,7 @@ std::size_t Sampler::cut_top_p(std::span<const float> logits,
                                double largest) {
   const bool has_top_k = params.top_k > 0 && static_cast<std::size_t>(params.top_k) < logits.size();
   const std::size_t limit = has_top_k ? static_cast<std::size_t>(params.top_k) : logits.size();
-  std::size_t ordered = order_largest(logits, has_top_k ? limit : std::size_t{256});
+  std::size_t ordered = order_largest(logits, has_top_k ? limit : std::size_t{256}, ids_);
   double total = 0.0;
   if (has_top_k) {
     for (std::size_t i = 0; i < limit; ++i) {
@@ -108,7 +85,7 @@ std::size_t Sampler::cut_top_p(std::span<const float> logits,
   const double wanted = static_cast<double>(params.top_p) * total;
   double sum = 0.0;
   for (std::size_t i = 0; i < limit; ++i) {
-    if (i == ordered) ordered = order_largest(logits, ordered * 4);
+    if (i == ordered) ordered = order_largest(logits, ordered * 4, ids_);
     sum += weight_of(logits[static_cast<std::size_t>(ids_[i])], largest, params.temperature);
     if (sum >= wanted) return i + 1;
   }
@@ -128,8 +105,11 @@ std::int32_t Sampler::draw(std::span<const float> logits,
   } else {
     count = cut_top_p(logits, params, largest);
   }
+  const double min_weight = params.min_p;  // the largest weight is 1
   const auto weight = [&](std::size_t i) {
-    return weight_of(logits[static_cast<std::size_t>(ids_[i])], largest, params.temperature);
+    const double w =
+        weight_of(logits[static_cast<std::size_t>(ids_[i])], largest, params.temperature);
+    return w < min_weight ? 0.0 : w;
   };
   double total = 0.0;
   for (std::size_t i = 0; i < count; ++i) {

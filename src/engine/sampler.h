@@ -12,18 +12,26 @@
 
 namespace halfbyte {
 
-/// kInvalidArgument naming the parameter, its value and its range.
-Status validate_sampling(const SamplingParams& params, std::int64_t vocab_size);
+/// The id of the largest logit, the lowest one of equals. kCorruptData when a logit is NaN or +inf
+/// (the first is named), or all are -inf.
+Result<std::int32_t> largest_logit(std::span<const float> logits);
 
-/// Order: greedy if the temperature is 0; else temperature, top_k, top_p, draw. Sums are fp64 in a
-/// fixed order and the random number depends on (seed, position) alone, so a token depends on its
-/// own logits and parameters, never on what else is in the batch. Thread rule: one thread.
+/// Puts all ids into `ids`, the first ones in order: larger logit, then lower id. Returns how many
+/// those are: `count`, or all.
+std::size_t order_largest(std::span<const float> logits,
+                          std::size_t count,
+                          std::vector<std::int32_t>& ids);
+
+/// Order: greedy if the temperature is 0; else temperature, top_k, top_p, min_p, draw. Sums are
+/// fp64 in a fixed order and the random number depends on (seed, position) alone, so a token
+/// depends on its own logits and parameters, never on what else is in the batch. Thread rule: one
+/// thread.
 class Sampler {
  public:
   /// `logits` [vocab]; `position` is the index the token will have in its sequence. Equal logits:
   /// the lowest id is preferred everywhere. -inf is a token that cannot be drawn.
   ///
-  /// @return kCorruptData when a logit is NaN or +inf (the first is named), or all are -inf.
+  /// Errors: those of largest_logit().
   Result<std::int32_t> sample(std::span<const float> logits,
                               const SamplingParams& params,
                               std::int64_t position);
@@ -33,7 +41,6 @@ class Sampler {
                     const SamplingParams& params,
                     double largest,
                     double random);
-  std::size_t order_largest(std::span<const float> logits, std::size_t count);
   std::size_t cut_top_p(std::span<const float> logits,
                         const SamplingParams& params,
                         double largest);

@@ -6,8 +6,8 @@
 
 namespace halfbyte {
 
-Scheduler::Scheduler(const SchedulerLimits& limits, std::int64_t num_blocks)
-    : limits_(limits), blocks_(num_blocks) {
+Scheduler::Scheduler(const SchedulerLimits& limits, std::int64_t num_blocks, bool keeps_prefixes)
+    : limits_(limits), blocks_(num_blocks, keeps_prefixes) {
   running_.reserve(static_cast<std::size_t>(limits.max_running_requests));
   slices_.reserve(static_cast<std::size_t>(limits.max_running_requests));
 }
@@ -56,8 +56,8 @@ void Scheduler::schedule_prefills(std::int64_t budget) {
 void Scheduler::admit(std::int64_t budget) {
   while (budget > 0 && !waiting_.empty() && num_running() < limits_.max_running_requests) {
     Sequence& sequence = *waiting_.front();
-    if (!can_admit(sequence)) return;
-    blocks_.grow(sequence.block_table, sequence.num_tokens());
+    if (!take_blocks(sequence)) return;
+    note_admission(sequence);
     running_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
     budget -= schedule_slice(sequence, budget);
@@ -65,9 +65,24 @@ void Scheduler::admit(std::int64_t budget) {
 }
 
 // A sequence gets the blocks of all its tokens at once, and leaves each running one a block to grow
-// into: otherwise the next steps would send it straight back.
-bool Scheduler::can_admit(const Sequence& sequence) const {
-  return blocks_.num_free() - blocks_for(sequence.num_tokens()) >= num_running();
+// into: otherwise the next steps would send it straight back. False, and it has none, when too few
+// are free.
+bool Scheduler::take_blocks(Sequence& sequence) {
+  blocks_.take_prefix(sequence);
+  const std::int64_t missing =
+      blocks_for(sequence.num_tokens()) - static_cast<std::int64_t>(sequence.block_table.size());
+  if (blocks_.num_free() - missing >= num_running()) {
+    return blocks_.grow(sequence.block_table, sequence.num_tokens());
+  }
+  blocks_.release(sequence);
+  return false;
+}
+
+// A sequence that was sent back finds its own blocks: those are no part of the prompt's.
+void Scheduler::note_admission(Sequence& sequence) {
+  if (std::exchange(sequence.was_admitted, true)) return;
+  sequence.num_prefix_tokens = sequence.num_cached_tokens;
+  num_prefix_tokens_ += sequence.num_prefix_tokens;
 }
 
 std::int64_t Scheduler::schedule_slice(Sequence& sequence, std::int64_t budget) {
@@ -80,6 +95,7 @@ std::int64_t Scheduler::schedule_slice(Sequence& sequence, std::int64_t budget) 
 const std::vector<ScheduledSlice>& Scheduler::complete_step() {
   for (const ScheduledSlice& slice : slices_) {
     slice.sequence->num_cached_tokens += slice.num_tokens;
+    blocks_.keep_prefix(*slice.sequence);
   }
   return slices_;
 }
@@ -93,7 +109,7 @@ std::unique_ptr<Sequence> Scheduler::remove(RequestId request_id) {
       it != running_.end()) {
     removed = std::move(*it);
     running_.erase(it);
-    blocks_.release(removed->block_table);
+    blocks_.release(*removed);
   } else if (const auto queued = std::find_if(waiting_.begin(), waiting_.end(), has_id);
              queued != waiting_.end()) {
     removed = std::move(*queued);
@@ -112,8 +128,8 @@ bool Scheduler::preempt_youngest() {
   if (running_.empty()) return false;
   std::unique_ptr<Sequence> sequence = std::move(running_.back());
   running_.pop_back();
-  blocks_.release(sequence->block_table);
-  sequence->num_cached_tokens = 0;
+  blocks_.release(*sequence);
+  ++num_preemptions_;
   waiting_.push_front(std::move(sequence));
   return true;
 }

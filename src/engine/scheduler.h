@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "engine/block_manager.h"
 #include "engine/sequence.h"
+#include "engine/sequence_blocks.h"
 
 namespace halfbyte {
 
@@ -31,10 +31,13 @@ struct ScheduledSlice {
 /// admits waiting requests in the order they came. When a decode needs a block and none is free,
 /// the youngest running sequence goes back to the head of the queue and is computed again later;
 /// what it has generated is kept, so its client notices only time. The oldest is never sent back
-/// and every request fits the cache alone, so each one finishes. Thread rule: the engine thread.
+/// and every request fits the cache alone, so each one finishes.
+///
+/// An admitted sequence starts behind the longest prefix in the prefix cache, and its blocks enter
+/// that as they fill. Thread rule: the engine thread.
 class Scheduler {
  public:
-  Scheduler(const SchedulerLimits& limits, std::int64_t num_blocks);
+  Scheduler(const SchedulerLimits& limits, std::int64_t num_blocks, bool keeps_prefixes);
 
   void add(std::unique_ptr<Sequence> sequence);
   /// Chooses the next step. The view lives until the next call; no token is marked as computed.
@@ -53,23 +56,29 @@ class Scheduler {
   std::int64_t num_running() const { return static_cast<std::int64_t>(running_.size()); }
   /// Tokens of all its sequences; what the assignment to ranks compares.
   std::int64_t num_tokens() const;
-  BlockManager& blocks() { return blocks_; }
-  const BlockManager& blocks() const { return blocks_; }
+  /// Since start: running sequences sent back, and prompt tokens that the prefix cache had.
+  std::int64_t num_preemptions() const { return num_preemptions_; }
+  std::int64_t num_prefix_tokens() const { return num_prefix_tokens_; }
+  SequenceBlocks& blocks() { return blocks_; }
+  const SequenceBlocks& blocks() const { return blocks_; }
 
  private:
   void schedule_decodes();
   void schedule_prefills(std::int64_t budget);
   void admit(std::int64_t budget);
-  bool can_admit(const Sequence& sequence) const;
+  bool take_blocks(Sequence& sequence);
+  void note_admission(Sequence& sequence);
   bool ensure_block(const Sequence& sequence, std::size_t running_idx);
   std::int64_t schedule_slice(Sequence& sequence, std::int64_t budget);
   std::int64_t num_scheduled_tokens() const;
 
   SchedulerLimits limits_;
-  BlockManager blocks_;
+  SequenceBlocks blocks_;
   std::deque<std::unique_ptr<Sequence>> waiting_;   // by age, oldest first
   std::vector<std::unique_ptr<Sequence>> running_;  // by age, oldest first
   std::vector<ScheduledSlice> slices_;
+  std::int64_t num_preemptions_ = 0;
+  std::int64_t num_prefix_tokens_ = 0;
 };
 
 }  // namespace halfbyte

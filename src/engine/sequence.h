@@ -2,7 +2,10 @@
 #ifndef HALFBYTE_ENGINE_SEQUENCE_H_
 #define HALFBYTE_ENGINE_SEQUENCE_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "halfbyte/engine.h"
@@ -16,8 +19,14 @@ struct Sequence {
   std::int64_t num_prompt_tokens = 0;
   std::int64_t max_total_tokens = 0;  // prompt and answer; at least num_prompt_tokens + 1
   SamplingParams sampling;
+  std::vector<std::int32_t> end_token_ids;  // each is the last token of the answer
+  std::unique_ptr<TokenConstraint> constraint;
+  std::string cache_salt;
   std::vector<std::int32_t> block_table;  // its cache blocks; empty while it waits
+  std::size_t num_shared_blocks = 0;      // the first of them, which are in the prefix cache
   std::int64_t num_cached_tokens = 0;     // the first ones, whose K and V are in the cache
+  std::int64_t num_prefix_tokens = 0;     // of the prompt: found in the prefix cache
+  bool was_admitted = false;              // so it has been sent back if it waits
 
   std::int64_t num_tokens() const { return static_cast<std::int64_t>(tokens.size()); }
   /// Tokens that the model has not seen. 1: the next step decodes.

@@ -97,11 +97,7 @@ TEST(Engine, RunningOutOfBlocksChangesNoToken) {
   const auto engine = start_fake_engine({.num_blocks = 8, .max_prefill_tokens = 13}, control);
   const std::vector<Request> requests = mixed_requests(24);
   expect_own_tokens(*engine, requests, 256);
-  std::int64_t prompt_tokens = 0;
-  for (const Request& request : requests) {
-    prompt_tokens += static_cast<std::int64_t>(request.prompt_ids.size());
-  }
-  EXPECT_GT(engine->stats().prefill_tokens, prompt_tokens) << "nothing was computed again";
+  EXPECT_GT(engine->stats().preemptions, 0);
   EXPECT_EQ(engine->stats().free_blocks, 8);
 }
 

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <random>
 
-#include "engine/sampler.h"
+#include "engine/token_selector.h"
 
 namespace halfbyte::test {
 namespace {
@@ -136,26 +136,32 @@ std::unique_ptr<Engine> start_fake_engine(const FakeOptions& options, FakeContro
   parts.limits = {options.max_step_tokens, options.max_prefill_tokens,
                   options.max_running_requests};
   parts.num_blocks = options.num_blocks;
+  parts.keeps_prefixes = options.keeps_prefixes;
   parts.info.vocab_size = kFakeVocab;
   parts.info.max_context_tokens = options.max_context_tokens;
   parts.info.eos_token_ids = {kFakeEos};
   return EngineFactory::start(std::move(parts));
 }
 
-std::vector<std::int32_t> expected_tokens(const Request& request, std::int64_t max_context_tokens) {
-  std::vector<std::int32_t> tokens = request.prompt_ids;
-  const SamplingParams& params = request.sampling;
-  const auto limit = static_cast<std::size_t>(std::min(
-      max_context_tokens, static_cast<std::int64_t>(tokens.size()) + params.max_new_tokens));
-  Sampler sampler;
-  while (tokens.size() < limit) {
-    auto token =
-        sampler.sample(fake_logits(tokens), params, static_cast<std::int64_t>(tokens.size()));
-    tokens.push_back(token.value());
-    const bool is_eos = !params.ignore_eos && tokens.back() == kFakeEos;
-    if (is_eos || std::ranges::count(params.stop_token_ids, tokens.back()) > 0) break;
+std::vector<std::int32_t> expected_tokens(const Request& request,
+                                          std::int64_t max_context_tokens,
+                                          std::unique_ptr<TokenConstraint> constraint) {
+  Sequence sequence;
+  sequence.tokens = request.prompt_ids;
+  sequence.num_prompt_tokens = sequence.num_tokens();
+  sequence.sampling = request.sampling;
+  sequence.end_token_ids = request.sampling.stop_token_ids;
+  if (!request.sampling.ignore_eos || constraint) sequence.end_token_ids.push_back(kFakeEos);
+  sequence.constraint = std::move(constraint);
+  const std::int64_t limit =
+      std::min(max_context_tokens, sequence.num_prompt_tokens + request.sampling.max_new_tokens);
+  TokenSelector selector;
+  while (sequence.num_tokens() < limit) {
+    const auto selected = selector.select(fake_logits(sequence.tokens), sequence);
+    sequence.tokens.push_back(selected.value().token_id);
+    if (std::ranges::count(sequence.end_token_ids, sequence.tokens.back()) > 0) break;
   }
-  return {tokens.begin() + static_cast<std::ptrdiff_t>(request.prompt_ids.size()), tokens.end()};
+  return {sequence.tokens.begin() + sequence.num_prompt_tokens, sequence.tokens.end()};
 }
 
 Request copy_of(const Request& request) {
@@ -179,7 +185,11 @@ std::map<RequestId, Answer> collect(Engine& engine, const std::vector<RequestId>
     for (const TokenEvent& event : engine.poll(100)) {
       Answer& answer = answers[event.request_id];
       EXPECT_EQ(answer.finish_reason, FinishReason::kNone) << "an event after the last one";
-      if (event.token_id >= 0) answer.tokens.push_back(event.token_id);
+      if (event.token_id >= 0) {
+        answer.tokens.push_back(event.token_id);
+        answer.logprobs.push_back(event.logprobs);
+      }
+      answer.cached_tokens = event.cached_tokens;
       answer.finish_reason = event.finish_reason;
       answer.error = event.error;
       if (event.finish_reason != FinishReason::kNone) ++num_finished;

@@ -70,13 +70,17 @@ struct FakeOptions {
   std::int64_t max_prefill_tokens = 64;
   std::int64_t max_running_requests = 16;
   std::int64_t max_context_tokens = 256;
+  bool keeps_prefixes = true;
 };
 
 /// An engine on fake models. `control` must outlive it.
 std::unique_ptr<Engine> start_fake_engine(const FakeOptions& options, FakeControl& control);
 
-/// What the engine must generate for a request, computed alone and without any cache.
-std::vector<std::int32_t> expected_tokens(const Request& request, std::int64_t max_context_tokens);
+/// What the engine must generate for a request under a constraint, computed alone and without any
+/// cache.
+std::vector<std::int32_t> expected_tokens(const Request& request,
+                                          std::int64_t max_context_tokens,
+                                          std::unique_ptr<TokenConstraint> constraint = nullptr);
 
 /// The same request again; it has no constraint.
 Request copy_of(const Request& request);
@@ -88,6 +92,8 @@ struct Answer {
   std::vector<std::int32_t> tokens;
   FinishReason finish_reason = FinishReason::kNone;
   std::string error;
+  std::int64_t cached_tokens = 0;
+  std::vector<std::vector<TokenLogprob>> logprobs;  // of each token
 };
 
 /// Polls until every id has finished (or 20 s have passed). A second finish of one id fails the

@@ -174,26 +174,21 @@ TEST(Sampler, RefusesLogitsThatAreNoNumbersAndNamesTheFirst) {
   }
 }
 
-TEST(ValidateSampling, NamesTheParameterItsValueAndItsRange) {
-  const auto message = [](const SamplingParams& params) {
-    const Status status = validate_sampling(params, 10);
-    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-    return std::string(status.message());
+// Weights 1, 1/2, 1/4, 1/8 at temperature 1; 1, 1/4, 1/16, 1/64 at temperature 1/2.
+TEST(Sampler, MinPKeepsWhatIsLikelyEnoughBesideTheLikeliest) {
+  const float ln2 = std::log(2.0F);
+  const std::vector<float> logits = {-2 * ln2, 0, -3 * ln2, -ln2};
+  const auto num_seen = [&](SamplingParams params, float min_p) {
+    params.min_p = min_p;
+    return draws(logits, params, 400).size();
   };
-  EXPECT_EQ(message(with(-1, 0, 1)), "temperature is -1, want a finite number of at least 0");
-  EXPECT_THAT(message(with(kNan, 0, 1)), HasSubstr("temperature is nan"));
-  EXPECT_THAT(message(with(kInf, 0, 1)), HasSubstr("temperature is inf"));
-  EXPECT_THAT(message(with(1, -2, 1)), HasSubstr("top_k is -2"));
-  EXPECT_THAT(message(with(1, 0, 0)), HasSubstr("top_p is 0, want more than 0 and at most 1"));
-  EXPECT_THAT(message(with(1, 0, 1.5F)), HasSubstr("top_p is 1.5"));
-  EXPECT_THAT(message(with(1, 0, kNan)), HasSubstr("top_p is nan"));
-  SamplingParams params;
-  params.max_new_tokens = 0;
-  EXPECT_THAT(message(params), HasSubstr("max_new_tokens is 0, want at least 1"));
-  params = {};
-  params.stop_token_ids = {3, 10};
-  EXPECT_THAT(message(params), HasSubstr("a stop token id is 10, want 0 to 9"));
-  EXPECT_TRUE(validate_sampling(with(0.7F, -1, 0.9F), 10).ok());
+  EXPECT_EQ(num_seen(with(1, 0, 1), 0), 4U);
+  EXPECT_EQ(num_seen(with(1, 0, 1), 0.24F), 3U);
+  EXPECT_EQ(num_seen(with(1, 0, 1), 0.26F), 2U);
+  EXPECT_EQ(num_seen(with(0.5F, 0, 1), 0.26F), 1U) << "after the temperature";
+  EXPECT_EQ(num_seen(with(1, 0, 1), 1), 1U);
+  EXPECT_EQ(num_seen(with(1, 3, 1), 0.1F), 3U) << "top_k is stricter";
+  EXPECT_EQ(num_seen(with(1, 3, 1), 0.4F), 2U) << "min_p is stricter";
 }
 
 }  // namespace

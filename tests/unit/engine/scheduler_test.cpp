@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <string>
 
 namespace halfbyte {
 namespace {
@@ -50,7 +51,7 @@ using Step = std::vector<Chosen>;
 
 TEST(Scheduler, CutsAPromptIntoChunks) {
   Scheduler scheduler({.max_step_tokens = 64, .max_prefill_tokens = 10, .max_running_requests = 4},
-                      64);
+                      64, false);
   scheduler.add(make_sequence(1, 25, 2));
   EXPECT_EQ(step(scheduler), (Step{{1, 10, false}}));
   EXPECT_EQ(step(scheduler), (Step{{1, 10, false}}));
@@ -62,7 +63,7 @@ TEST(Scheduler, CutsAPromptIntoChunks) {
 // Decodes first, then the prompt that is under way, then new ones, all within 8 tokens.
 TEST(Scheduler, MixesPrefillWithDecodeUnderOneBudget) {
   Scheduler scheduler({.max_step_tokens = 8, .max_prefill_tokens = 8, .max_running_requests = 4},
-                      64);
+                      64, false);
   scheduler.add(make_sequence(1, 3, 9));
   scheduler.add(make_sequence(2, 12, 9));
   scheduler.add(make_sequence(3, 4, 9));
@@ -73,7 +74,7 @@ TEST(Scheduler, MixesPrefillWithDecodeUnderOneBudget) {
 
 TEST(Scheduler, TheChunkBoundsPrefillOnly) {
   Scheduler scheduler({.max_step_tokens = 64, .max_prefill_tokens = 2, .max_running_requests = 8},
-                      64);
+                      64, false);
   for (RequestId id = 1; id <= 5; ++id) {
     scheduler.add(make_sequence(id, 1, 9));
   }
@@ -84,7 +85,7 @@ TEST(Scheduler, TheChunkBoundsPrefillOnly) {
 
 TEST(Scheduler, HoldsTheLimitOfRunningRequests) {
   Scheduler scheduler({.max_step_tokens = 64, .max_prefill_tokens = 64, .max_running_requests = 2},
-                      64);
+                      64, false);
   for (RequestId id = 1; id <= 3; ++id) {
     scheduler.add(make_sequence(id, 1, 2));
   }
@@ -97,7 +98,7 @@ TEST(Scheduler, HoldsTheLimitOfRunningRequests) {
 // Two blocks of 16: both requests outgrow their first one, and 2 has to give its own up.
 TEST(Scheduler, SendsTheYoungestBackWhenBlocksRunOut) {
   Scheduler scheduler({.max_step_tokens = 64, .max_prefill_tokens = 64, .max_running_requests = 4},
-                      3);
+                      3, false);
   scheduler.add(make_sequence(1, 15, 10));
   scheduler.add(make_sequence(2, 15, 10));
   EXPECT_EQ(step(scheduler), (Step{{1, 15, true}, {2, 15, true}}));
@@ -116,7 +117,7 @@ TEST(Scheduler, SendsTheYoungestBackWhenBlocksRunOut) {
 // Four blocks: 2 takes the last one for its 17th token, 1 needs one more for its 33rd.
 TEST(Scheduler, AnOlderRequestTakesTheBlocksOfAYoungerOne) {
   Scheduler scheduler({.max_step_tokens = 64, .max_prefill_tokens = 64, .max_running_requests = 4},
-                      4);
+                      4, false);
   scheduler.add(make_sequence(1, 20, 30));
   scheduler.add(make_sequence(2, 16, 30));
   EXPECT_EQ(step(scheduler), (Step{{1, 20, true}, {2, 16, true}}));
@@ -130,7 +131,7 @@ TEST(Scheduler, AnOlderRequestTakesTheBlocksOfAYoungerOne) {
 
 TEST(Scheduler, AWaitingRequestDoesNotOvertake) {
   Scheduler scheduler({.max_step_tokens = 64, .max_prefill_tokens = 64, .max_running_requests = 4},
-                      3);
+                      3, false);
   scheduler.add(make_sequence(1, 20, 5));
   scheduler.add(make_sequence(2, 30, 5));  // two blocks: not now
   scheduler.add(make_sequence(3, 1, 5));   // would fit
@@ -139,8 +140,8 @@ TEST(Scheduler, AWaitingRequestDoesNotOvertake) {
 }
 
 TEST(Scheduler, RemovesFromTheQueueAndFromTheRunningAndFreesBlocks) {
-  Scheduler scheduler({.max_step_tokens = 8, .max_prefill_tokens = 8, .max_running_requests = 1},
-                      8);
+  Scheduler scheduler({.max_step_tokens = 8, .max_prefill_tokens = 8, .max_running_requests = 1}, 8,
+                      false);
   scheduler.add(make_sequence(1, 4, 9));
   scheduler.add(make_sequence(2, 4, 9));
   step(scheduler);
@@ -154,11 +155,13 @@ TEST(Scheduler, RemovesFromTheQueueAndFromTheRunningAndFreesBlocks) {
 
 // Duties of a scheduler under load: blocks are conserved, a step never exceeds its budget, there is
 // always one, and everything ends.
-TEST(Scheduler, ConservesBlocksOverTenThousandArrivalsAndAborts) {
+class SchedulerUnderLoad : public testing::TestWithParam<bool> {};
+
+TEST_P(SchedulerUnderLoad, ConservesBlocksOverTenThousandArrivalsAndAborts) {
   const SchedulerLimits limits = {
       .max_step_tokens = 40, .max_prefill_tokens = 24, .max_running_requests = 9};
   constexpr std::int64_t kBlocks = 12;
-  Scheduler scheduler(limits, kBlocks);
+  Scheduler scheduler(limits, kBlocks, GetParam());
   std::mt19937 rng(3);
   const auto below = [&rng](std::int64_t end) {
     return static_cast<std::int64_t>(rng() % static_cast<std::uint64_t>(end));
@@ -180,6 +183,91 @@ TEST(Scheduler, ConservesBlocksOverTenThousandArrivalsAndAborts) {
     ASSERT_LE(scheduler.num_running(), limits.max_running_requests);
   }
   EXPECT_EQ(scheduler.blocks().num_free(), kBlocks);
+}
+
+INSTANTIATE_TEST_SUITE_P(Prefixes, SchedulerUnderLoad, testing::Bool());
+
+// Three blocks. The first request leaves its two whole ones, 32 of the second one's 40 tokens.
+TEST(Scheduler, StartsARequestBehindTheLongestPrefix) {
+  Scheduler scheduler({.max_step_tokens = 64, .max_prefill_tokens = 64, .max_running_requests = 4},
+                      3, true);
+  scheduler.add(make_sequence(1, 40, 1));
+  EXPECT_EQ(step(scheduler), (Step{{1, 40, true}}));
+  EXPECT_EQ(scheduler.blocks().num_free(), 3);
+  scheduler.add(make_sequence(2, 40, 1));
+  EXPECT_EQ(step(scheduler), (Step{{2, 8, true}}));
+  EXPECT_EQ(scheduler.num_prefix_tokens(), 32);
+  EXPECT_EQ(scheduler.blocks().num_free(), 3);
+}
+
+// Four blocks: request 2 finds three of its four while request 1 runs, but no fourth.
+TEST(Scheduler, ARequestThatIsNotAdmittedHoldsNothing) {
+  Scheduler scheduler({.max_step_tokens = 99, .max_prefill_tokens = 99, .max_running_requests = 4},
+                      4, true);
+  scheduler.add(make_sequence(1, 49, 2));
+  EXPECT_EQ(step(scheduler), (Step{{1, 49, true}}));
+  scheduler.add(make_sequence(2, 50, 1));
+  EXPECT_EQ(step(scheduler), (Step{{1, 1, true}}));
+  EXPECT_EQ(step(scheduler), (Step{{2, 2, true}}));
+  EXPECT_EQ(scheduler.blocks().num_free(), 4);
+}
+
+// As SendsTheYoungestBackWhenBlocksRunOut, but 16 of its 17 tokens are still there.
+TEST(Scheduler, ASequenceThatWasSentBackFindsItsOwnBlocks) {
+  Scheduler scheduler({.max_step_tokens = 64, .max_prefill_tokens = 64, .max_running_requests = 4},
+                      3, true);
+  const auto add = [&scheduler](RequestId id) {
+    auto sequence = make_sequence(id, 15, 10);
+    sequence->cache_salt = std::to_string(id);
+    scheduler.add(std::move(sequence));
+  };
+  add(1);
+  add(2);
+  for (int i = 0; i < 3; ++i)
+    step(scheduler);
+  EXPECT_EQ(scheduler.num_preemptions(), 1);
+  while (scheduler.num_running() == 1) {
+    EXPECT_EQ(step(scheduler), (Step{{1, 1, true}}));
+  }
+  EXPECT_EQ(step(scheduler), (Step{{2, 1, true}}));
+  EXPECT_EQ(scheduler.num_prefix_tokens(), 0) << "its own tokens are no prefix of its prompt";
+}
+
+// Each step brings small requests, more than there is room for; the large one needs every block.
+TEST(Scheduler, ALargeRequestIsNotStarvedBySmallOnes) {
+  for (const bool keeps_prefixes : {false, true}) {
+    Scheduler scheduler(
+        {.max_step_tokens = 64, .max_prefill_tokens = 16, .max_running_requests = 8}, 8,
+        keeps_prefixes);
+    RequestId next_id = 1;
+    const auto add_small = [&] { scheduler.add(make_sequence(next_id++, 10, 20)); };
+    for (int i = 0; i < 20; ++i)
+      add_small();
+    const RequestId large = next_id++;
+    scheduler.add(make_sequence(large, 100, 29));
+    int steps = 0;
+    for (bool done = false; !done; ++steps) {
+      add_small();
+      add_small();
+      ASSERT_LT(steps, 400) << "not done, with " << scheduler.num_waiting() << " waiting";
+      for (const Chosen& chosen : step(scheduler))
+        done = done || chosen.id > large;
+    }
+    EXPECT_EQ(scheduler.remove(large), nullptr) << "a later one ran before it had ended";
+  }
+}
+
+// Many small ones run when a large one is at work; those that come later do not push it out.
+TEST(Scheduler, ARunningPromptAdvancesInEveryStep) {
+  Scheduler scheduler({.max_step_tokens = 8, .max_prefill_tokens = 8, .max_running_requests = 8},
+                      64, true);
+  for (RequestId id = 1; id <= 7; ++id)
+    scheduler.add(make_sequence(id, 1, 200));
+  step(scheduler);
+  scheduler.add(make_sequence(8, 30, 1));
+  for (int i = 0; i < 30; ++i) {
+    EXPECT_EQ(step(scheduler).back(), (Chosen{8, 1, i == 29})) << i;
+  }
 }
 
 }  // namespace

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The prefix cache changes no token of a real model: the same requests with and without it.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <string>
+
+#include "halfbyte/engine.h"
+
+namespace halfbyte {
+namespace {
+
+constexpr std::int32_t kVocab = 2048;
+
+struct Ranks {
+  int tp_size;
+  int ep_size;
+  int dp_size;
+};
+
+EngineOptions options_of(const Ranks& ranks, bool disable_radix_cache) {
+  EngineOptions options;
+  options.model_path = std::string(HALFBYTE_SOURCE_DIR) + "/models/gsm-mini-qwen3moe-nvfp4";
+  options.moe.tp_size = ranks.tp_size;
+  options.moe.ep_size = ranks.ep_size;
+  options.moe.dp_size = ranks.dp_size;
+  options.moe.enable_dp_attention = ranks.dp_size > 1;
+  options.moe.num_threads = 1;
+  options.max_prefill_tokens = 64;
+  options.chunked_prefill_size = 40 * ranks.dp_size;  // no multiple of a block
+  options.max_running_requests = 4;
+  options.kv_cache_tokens = 12 * 16;  // few, so that requests are sent back and prefixes evicted
+  options.disable_radix_cache = disable_radix_cache;
+  return options;
+}
+
+// Six requests; each continues one of two long beginnings.
+std::vector<Request> requests() {
+  std::vector<Request> result;
+  for (std::uint32_t i = 0; i < 6; ++i) {
+    std::mt19937 shared(i % 2), own(i + 10);
+    Request& request = result.emplace_back();
+    for (int k = 0; k < 50; ++k) {
+      request.prompt_ids.push_back(static_cast<std::int32_t>((k < 40 ? shared() : own()) % kVocab));
+    }
+    request.sampling.max_new_tokens = 24;
+    request.sampling.ignore_eos = true;
+    request.sampling.temperature = i % 3 == 0 ? 0.0F : 1.0F;
+    request.sampling.seed = i;
+    request.sampling.num_logprobs = 0;
+  }
+  return result;
+}
+
+struct Outcome {
+  std::map<RequestId, std::vector<std::int32_t>> tokens;
+  std::map<RequestId, std::vector<float>> logprobs;
+  EngineStats stats;
+};
+
+Outcome run(const EngineOptions& options) {
+  Outcome outcome;
+  auto engine = Engine::create(options);
+  EXPECT_TRUE(engine.ok()) << engine.status().to_string();
+  if (!engine.ok()) return outcome;
+  std::size_t num_running = 0;
+  for (Request& request : requests()) {
+    num_running += (*engine)->submit(std::move(request)).ok() ? 1U : 0U;
+  }
+  while (num_running > 0) {
+    for (const TokenEvent& event : (*engine)->poll(1000)) {
+      EXPECT_NE(event.finish_reason, FinishReason::kError) << event.error;
+      if (event.finish_reason != FinishReason::kNone) --num_running;
+      if (event.token_id < 0) continue;
+      outcome.tokens[event.request_id].push_back(event.token_id);
+      outcome.logprobs[event.request_id].push_back(event.logprobs.front().logprob);
+    }
+  }
+  outcome.stats = (*engine)->stats();
+  return outcome;
+}
+
+class ShippedModelEngine : public testing::TestWithParam<Ranks> {};
+
+TEST_P(ShippedModelEngine, GivesTheSameBitsWithAndWithoutThePrefixCache) {
+  const Outcome plain = run(options_of(GetParam(), true));
+  const Outcome cached = run(options_of(GetParam(), false));
+  EXPECT_EQ(plain.tokens.size(), 6U);
+  EXPECT_EQ(plain.tokens, cached.tokens);
+  EXPECT_EQ(plain.logprobs, cached.logprobs);
+  EXPECT_EQ(plain.stats.cached_prompt_tokens, 0);
+  EXPECT_GT(cached.stats.cached_prompt_tokens, 0);
+  EXPECT_LT(cached.stats.prefill_tokens, plain.stats.prefill_tokens);
+  EXPECT_EQ(cached.stats.free_blocks, cached.stats.total_blocks);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts,
+                         ShippedModelEngine,
+                         testing::Values(Ranks{1, 1, 1}, Ranks{4, 4, 1}, Ranks{2, 2, 2}),
+                         [](const auto& test) {
+                           return "Ep" + std::to_string(test.param.ep_size) + "Dp" +
+                                  std::to_string(test.param.dp_size);
+                         });
+
+}  // namespace
+}  // namespace halfbyte
