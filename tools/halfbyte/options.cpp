@@ -252,6 +252,10 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
   add_dtype_options(command, options);
   add_limit_options(command, options);
   command
+      .add_flag("--disable-radix-cache", options.disable_radix_cache,
+                "keep no prefix of finished requests in the KV cache")
+      ->group(kEngineGroup);
+  command
       .add_flag("--ignore-index", options.ignore_index,
                 "read every .safetensors file, whatever the index names")
       ->group(kEngineGroup);
