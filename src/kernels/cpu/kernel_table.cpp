@@ -52,6 +52,7 @@ std::string_view missing_for_avx512() {
 constexpr KernelTable avx2_with(std::string_view name, Split15Dot split15_dot, Int8Dot int8_dot) {
   return {.name = name,
           .panel_dot = panel_dot_avx2,
+          .panel_streams_dot = panel_streams_dot_avx2,
           .activate = activate_avx2,
           .split15_dot = split15_dot,
           .int8_dot = int8_dot,

@@ -18,6 +18,10 @@ namespace halfbyte::cpu {
 /// Rows of x that one pass over a panel serves.
 inline constexpr int kTokenTile = 4;
 
+/// Panels that one row of x passes together where a machine reads several places of memory faster
+/// than one.
+inline constexpr int kPanelStreams = 4;
+
 /// One panel (panel_layout.h).
 struct PanelView {
   WeightFormat format = WeightFormat::kNvfp4;
@@ -33,6 +37,17 @@ using PanelDot = void (*)(const PanelView& panel, const float* const* x, int num
 void panel_dot_portable(const PanelView& panel, const float* const* x, int num_x, float* sums);
 void panel_dot_avx2(const PanelView& panel, const float* const* x, int num_x, float* sums);
 
+/// sums[p][0..15] of one row of x and kPanelStreams panels, `panel_bytes` apart: the bits of
+/// PanelDot.
+using PanelStreamsDot = void (*)(const PanelView& first,
+                                 std::int64_t panel_bytes,
+                                 const float* x,
+                                 float* sums);
+void panel_streams_dot_avx2(const PanelView& first,
+                            std::int64_t panel_bytes,
+                            const float* x,
+                            float* sums);
+
 /// h[i] = activation(g[i], u[i]) with the bits of reference::activate. g may be null (not gated);
 /// count is a multiple of 8.
 using Activate = void (*)(
@@ -46,6 +61,7 @@ using AddWeighted =
 struct KernelTable {
   std::string_view name;
   PanelDot panel_dot = nullptr;
+  PanelStreamsDot panel_streams_dot = nullptr;  // null: the caller takes one panel at a time
   Activate activate = nullptr;  // null: the caller uses the reference, element by element
   Split15Dot split15_dot = nullptr;
   Int8Dot int8_dot = nullptr;

@@ -100,16 +100,14 @@ inline const std::uint8_t* line_at(const std::uint8_t* data, std::int64_t line_i
   return data + line_idx * 256;
 }
 
-// A line that is read so much later; past a panel's end the next one begins. Only the pass that
-// reads the panel first asks for it.
+// A line that is read so much later; past a panel's end the next one begins.
 template <WeightFormat kFormat>
-inline void prefetch_line(const std::uint8_t* line, int first_half) {
+inline void prefetch_line(const std::uint8_t* line) {
   constexpr int kPrefetchBytes = 4096;
   constexpr int kLineBytes = kFormat == WeightFormat::kNvfp4 ? 72
                              : kFormat == WeightFormat::kFp8 ? 128
                              : kFormat == WeightFormat::kF32 ? 512
                                                              : 256;
-  if (first_half != 0) return;
 #pragma GCC unroll 8
   for (int offset = 0; offset < kLineBytes; offset += 64)
     _mm_prefetch(reinterpret_cast<const char*>(line) + kPrefetchBytes + offset, _MM_HINT_T0);
@@ -173,6 +171,7 @@ struct Stream {
   const std::uint8_t* data = nullptr;  // of the weights
   const float* group_scale = nullptr;  // kFp8: 16 scales of the current group
   int first_half = 0;
+  bool prefetches = true;
 };
 
 template <WeightFormat kFormat, int kNumX, int kNumHalves>
@@ -182,7 +181,7 @@ inline void add_line(const Stream& stream,
                      Sums<kNumX, kNumHalves>& total) {
   constexpr bool kScaled = kFormat == WeightFormat::kNvfp4 || kFormat == WeightFormat::kFp8;
   const std::uint8_t* line = line_at<kFormat>(stream.data, line_idx);
-  prefetch_line<kFormat>(line, stream.first_half);
+  if (stream.prefetches) prefetch_line<kFormat>(line);
   Sums<kNumX, kNumHalves> sum;
 #pragma GCC unroll 2
   for (int h = 0; h < kNumHalves; ++h) {
@@ -226,37 +225,85 @@ inline void add_part_of_line(const Stream& stream,
   }
 }
 
-template <WeightFormat kFormat, int kNumX, int kNumHalves>
-void dot_halves(const PanelView& panel, const float* const* x, int first_half, float* sums) {
-  Sums<kNumX, kNumHalves> total;
+template <int kNumX, int kNumHalves>
+inline void clear(Sums<kNumX, kNumHalves>& total) {
 #pragma GCC unroll 2
   for (int h = 0; h < kNumHalves; ++h) {
 #pragma GCC unroll 4
     for (int t = 0; t < kNumX; ++t)
       total.of[h][t] = _mm256_setzero_ps();
   }
-  const std::int64_t num_lines = panel.cols / 8;
-  std::int64_t lines_per_group = num_lines + 1;
-  Stream stream{panel.data, reinterpret_cast<const float*>(panel.data), first_half};
-  if constexpr (kFormat == WeightFormat::kFp8) {
-    lines_per_group = (panel.scale_block_cols + 7) / 8;
-    stream.data += (panel.cols + panel.scale_block_cols - 1) / panel.scale_block_cols * 64;
-  }
-  std::int64_t line_idx = 0;
-  for (std::int64_t end = lines_per_group;; end += lines_per_group) {
-    for (; line_idx < num_lines && line_idx < end; ++line_idx)
-      add_line<kFormat>(stream, line_idx, x, total);
-    if (line_idx == num_lines && line_idx < end) break;
-    stream.group_scale += 16;
-  }
-  if (kFormat != WeightFormat::kNvfp4 && panel.cols % 8 != 0)
-    add_part_of_line<kFormat>(stream, num_lines, panel.cols % 8, x, total);
+}
+
+template <int kNumX, int kNumHalves>
+inline void store(const Sums<kNumX, kNumHalves>& total, int first_half, float* sums) {
 #pragma GCC unroll 2
   for (int h = 0; h < kNumHalves; ++h) {
 #pragma GCC unroll 4
     for (int t = 0; t < kNumX; ++t)
       _mm256_storeu_ps(sums + t * 16 + (first_half + h) * kHalfRows, total.of[h][t]);
   }
+}
+
+template <WeightFormat kFormat>
+inline Stream stream_of(const PanelView& panel, int first_half, bool prefetches) {
+  Stream stream{panel.data, reinterpret_cast<const float*>(panel.data), first_half, prefetches};
+  if constexpr (kFormat == WeightFormat::kFp8)
+    stream.data += (panel.cols + panel.scale_block_cols - 1) / panel.scale_block_cols * 64;
+  return stream;
+}
+
+// kPanels panels at once, line by line.
+template <WeightFormat kFormat, int kPanels, int kNumX, int kNumHalves>
+inline void add_panels(const PanelView& panel,
+                       Stream* stream,
+                       const float* const* x,
+                       Sums<kNumX, kNumHalves>* total) {
+  const std::int64_t num_lines = panel.cols / 8;
+  std::int64_t lines_per_group = num_lines + 1;
+  if constexpr (kFormat == WeightFormat::kFp8) lines_per_group = (panel.scale_block_cols + 7) / 8;
+  std::int64_t line_idx = 0;
+  for (std::int64_t end = lines_per_group;; end += lines_per_group) {
+    for (; line_idx < num_lines && line_idx < end; ++line_idx) {
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p)
+        add_line<kFormat>(stream[p], line_idx, x, total[p]);
+    }
+    if (line_idx == num_lines && line_idx < end) break;
+    for (int p = 0; p < kPanels; ++p)
+      stream[p].group_scale += 16;
+  }
+  if (kFormat == WeightFormat::kNvfp4 || panel.cols % 8 == 0) return;
+  for (int p = 0; p < kPanels; ++p)
+    add_part_of_line<kFormat>(stream[p], num_lines, panel.cols % 8, x, total[p]);
+}
+
+// Only the pass that reads the panel first prefetches it.
+template <WeightFormat kFormat, int kNumX, int kNumHalves>
+void dot_halves(const PanelView& panel, const float* const* x, int first_half, float* sums) {
+  Sums<kNumX, kNumHalves> total;
+  clear(total);
+  Stream stream = stream_of<kFormat>(panel, first_half, first_half == 0);
+  add_panels<kFormat, 1>(panel, &stream, x, &total);
+  store(total, first_half, sums);
+}
+
+// The hardware keeps more lines in flight for four places of memory than for one, and fewer where
+// software prefetches too.
+template <WeightFormat kFormat>
+void dot_streams(PanelView panel, std::int64_t panel_bytes, const float* x, float* sums) {
+  Sums<1, 2> total[kPanelStreams];
+  Stream stream[kPanelStreams];
+#pragma GCC unroll 4
+  for (int p = 0; p < kPanelStreams; ++p) {
+    clear(total[p]);
+    stream[p] = stream_of<kFormat>(panel, 0, false);
+    panel.data += panel_bytes;
+  }
+  add_panels<kFormat, kPanelStreams>(panel, stream, &x, total);
+#pragma GCC unroll 4
+  for (int p = 0; p < kPanelStreams; ++p)
+    store(total[p], 0, sums + p * kPanelRows);
 }
 
 // Few rows of x: both halves in one pass. Four: one half at a time, or the sums would not fit the
@@ -292,6 +339,24 @@ void panel_dot_avx2(const PanelView& panel, const float* const* x, int num_x, fl
       return dot_panel<WeightFormat::kF16>(panel, x, num_x, sums);
     case WeightFormat::kF32:
       return dot_panel<WeightFormat::kF32>(panel, x, num_x, sums);
+  }
+}
+
+void panel_streams_dot_avx2(const PanelView& first,
+                            std::int64_t panel_bytes,
+                            const float* x,
+                            float* sums) {
+  switch (first.format) {
+    case WeightFormat::kNvfp4:
+      return dot_streams<WeightFormat::kNvfp4>(first, panel_bytes, x, sums);
+    case WeightFormat::kFp8:
+      return dot_streams<WeightFormat::kFp8>(first, panel_bytes, x, sums);
+    case WeightFormat::kBf16:
+      return dot_streams<WeightFormat::kBf16>(first, panel_bytes, x, sums);
+    case WeightFormat::kF16:
+      return dot_streams<WeightFormat::kF16>(first, panel_bytes, x, sums);
+    case WeightFormat::kF32:
+      return dot_streams<WeightFormat::kF32>(first, panel_bytes, x, sums);
   }
 }
 

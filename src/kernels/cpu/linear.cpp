@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kRowTile = 8;  // rows of x that pass a panel together
 // Of weights that lie one after the other: what a thread prefetches behind a panel is then its own.
-constexpr std::int64_t kTaskBytes = std::int64_t{128} << 10;
+constexpr std::int64_t kTaskBytes = std::int64_t{256} << 10;
 constexpr std::int64_t kTasksPerThread = 4;  // at least: threads do not end at the same time
 
 template <typename X>
@@ -70,11 +70,15 @@ void store_rows(const LinearOutput& y,
 }
 
 template <typename X>
+PanelView panel_at(const LinearArgs<X>& args, std::int64_t panel_idx) {
+  const auto* data = args.weight.data.template as<const std::uint8_t>();
+  return {args.shape.format, data + panel_idx * args.shape.panel_bytes(), args.shape.cols,
+          args.shape.scale_block_cols};
+}
+
+template <typename X>
 void run_panel(const LinearArgs<X>& args, std::int64_t panel_idx) {
-  const PanelView panel{
-      args.shape.format,
-      args.weight.data.template as<const std::uint8_t>() + panel_idx * args.shape.panel_bytes(),
-      args.shape.cols, args.shape.scale_block_cols};
+  const PanelView panel = panel_at(args, panel_idx);
   const std::int64_t row = panel_idx * kPanelRows;
   float sums[kRowTile * kPanelRows];
   for (std::int64_t token = 0; token < args.num_tokens; token += kRowTile) {
@@ -87,9 +91,33 @@ void run_panel(const LinearArgs<X>& args, std::int64_t panel_idx) {
   }
 }
 
+template <typename X>
+void run_panels(const LinearArgs<X>& args, std::int64_t panel_idx, std::int64_t end) {
+  for (; panel_idx < end; ++panel_idx)
+    run_panel(args, panel_idx);
+}
+
+// One row of fp32 takes several panels at once: memory is all that it waits for.
+void run_panels(const LinearArgs<float>& args, std::int64_t panel_idx, std::int64_t end) {
+  const bool streams = args.num_tokens == 1 && args.kernels.panel_streams_dot != nullptr;
+  for (; streams && panel_idx + kPanelStreams <= end; panel_idx += kPanelStreams) {
+    float sums[kPanelStreams * kPanelRows];
+    args.kernels.panel_streams_dot(panel_at(args, panel_idx), args.shape.panel_bytes(), args.x,
+                                   sums);
+    const std::int64_t row = panel_idx * kPanelRows;
+    const std::int64_t num_rows = std::min(kPanelStreams * kPanelRows, args.shape.rows - row);
+    store_rows(args.y, num_rows, row, 0, 1, sums);
+  }
+  run_panels<float>(args, panel_idx, end);
+}
+
 std::int64_t panels_per_task(const PanelShape& shape, int num_threads) {
   const std::int64_t even = ceil_div(shape.num_panels(), num_threads * kTasksPerThread);
-  return std::clamp<std::int64_t>(kTaskBytes / shape.panel_bytes(), 1, even);
+  const std::int64_t least =
+      std::min<std::int64_t>(kPanelStreams, ceil_div(shape.num_panels(), num_threads));
+  const std::int64_t count =
+      std::clamp(kTaskBytes / shape.panel_bytes(), least, std::max(even, least));
+  return count < kPanelStreams ? count : count - count % kPanelStreams;
 }
 
 template <typename X>
@@ -99,8 +127,7 @@ void run_linear(const LinearArgs<X>& args, ThreadPool& pool) {
   const std::int64_t per_task = panels_per_task(args.shape, pool.num_threads());
   pool.parallel_for(ceil_div(num_panels, per_task), [&](std::int64_t task, int) {
     const std::int64_t end = std::min(num_panels, (task + 1) * per_task);
-    for (std::int64_t panel_idx = task * per_task; panel_idx < end; ++panel_idx)
-      run_panel(args, panel_idx);
+    run_panels(args, task * per_task, end);
   });
 }
 

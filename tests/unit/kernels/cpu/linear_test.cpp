@@ -54,6 +54,16 @@ const std::vector<MatrixShape> kShapes = {
     {.format = WeightFormat::kBf16, .rows = 16, .cols = 64},
     {.format = WeightFormat::kF16, .rows = 35, .cols = 131},
     {.format = WeightFormat::kF32, .rows = 35, .cols = 7},
+    // Nine panels: one row of x takes four at a time, then the rest.
+    {.format = WeightFormat::kNvfp4, .rows = 130, .cols = 144},
+    {.format = WeightFormat::kFp8,
+     .rows = 130,
+     .cols = 260,
+     .scale_block_rows = 40,
+     .scale_block_cols = 64},
+    {.format = WeightFormat::kBf16, .rows = 130, .cols = 131},
+    {.format = WeightFormat::kF16, .rows = 144, .cols = 64},
+    {.format = WeightFormat::kF32, .rows = 130, .cols = 36},
 };
 
 class LinearTest : public ::testing::TestWithParam<std::tuple<const KernelTable*, std::size_t>> {
