@@ -8,6 +8,7 @@
 #include <ctime>
 
 #include "server/generation.h"
+#include "server/page.h"
 
 namespace halfbyte::server {
 namespace {
@@ -24,16 +25,25 @@ bool equal_in_constant_time(std::string_view given, std::string_view key) {
   return difference == 0;
 }
 
-bool is_json_type(std::string_view content_type) {
-  std::string media(content_type.substr(0, content_type.find(';')));
-  std::erase(media, ' ');
-  std::ranges::transform(media, media.begin(),
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  std::ranges::transform(lower, lower.begin(),
                          [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return lower;
+}
+
+bool is_json_type(std::string_view content_type) {
+  std::string media = lower_case(content_type.substr(0, content_type.find(';')));
+  std::erase(media, ' ');
   return media == "application/json";
 }
 
-HttpResponse json_response(const Json& json, int status = 200) {
-  return {.status = status, .body = to_text(json)};
+// KEY of "Bearer KEY"; empty when it is something else. RFC 9110: the scheme is of any case.
+std::string_view bearer_key(std::string_view authorization) {
+  constexpr std::string_view kScheme = "bearer ";
+  if (lower_case(authorization.substr(0, kScheme.size())) != kScheme) return {};
+  const std::string_view rest = authorization.substr(kScheme.size());
+  return rest.substr(std::min(rest.find_first_not_of(' '), rest.size()));
 }
 
 bool matches(std::string_view route, std::string_view path) {
@@ -61,7 +71,7 @@ Api::Api(ApiOptions options, std::unique_ptr<ModelText> text)
     : options_(std::move(options)),
       text_(std::move(text)),
       created_(std::time(nullptr)),
-      metrics_(std::make_shared<Metrics>(options_.model_names.front())),
+      metrics_(std::make_shared<Metrics>(options_.model_names.front(), options_.expert_metrics)),
       notices_(options_.notice) {
   scope_.text = text_.get();
   scope_.model_names = options_.model_names;
@@ -76,8 +86,8 @@ void Api::set_progress(double done) {
 
 void Api::set_ready(std::unique_ptr<Engine> engine,
                     std::int64_t context_tokens,
-                    std::int64_t max_queued_requests) {
-  auto driver = std::make_shared<EngineDriver>(std::move(engine), max_queued_requests);
+                    DriverOptions options) {
+  auto driver = std::make_shared<EngineDriver>(std::move(engine), std::move(options));
   scope_.vocab_size = driver->info().vocab_size;
   scope_.context_tokens = context_tokens;
   metrics_->set_startup_seconds(
@@ -102,6 +112,11 @@ ServerState Api::state() const {
   return driver_ == nullptr ? ServerState::kLoading : ServerState::kReady;
 }
 
+bool Api::is_stuck() const {
+  const auto engine = driver();
+  return engine != nullptr && engine->is_stuck();
+}
+
 std::shared_ptr<EngineDriver> Api::driver() const {
   const std::lock_guard lock(mutex_);
   return driver_;
@@ -116,15 +131,26 @@ std::uint64_t Api::random() {
 
 const std::vector<Api::Route>& Api::routes() {
   static const std::vector<Route> routes = {
+      {"/", "GET", Access::kOpen, &Api::page},
       {"/health", "GET", Access::kOpen, &Api::health},
       {"/version", "GET", Access::kOpen, &Api::version},
       {"/metrics", "GET", Access::kOpen, &Api::metrics},
-      {"/v1/models", "GET", Access::kKeyAndReady, &Api::models},
-      {kModelPrefix, "GET", Access::kKeyAndReady, &Api::model},
-      {"/v1/chat/completions", "POST", Access::kKeyAndReady, &Api::chat},
-      {"/v1/completions", "POST", Access::kKeyAndReady, &Api::completion},
-      {"/tokenize", "POST", Access::kKeyAndReady, &Api::tokenize},
-      {"/detokenize", "POST", Access::kKeyAndReady, &Api::detokenize},
+      {"/v1/models", "GET", Access::kReady, &Api::models},
+      {kModelPrefix, "GET", Access::kReady, &Api::model},
+      {"/v1/chat/completions", "POST", Access::kReady, &Api::chat},
+      {"/v1/completions", "POST", Access::kReady, &Api::completion},
+      {"/tokenize", "POST", Access::kReady, &Api::tokenize},
+      {"/detokenize", "POST", Access::kReady, &Api::detokenize},
+      {"/health_generate", "GET", Access::kReady, &Api::health_generate},
+      {"/server_info", "GET", Access::kReady, &Api::server_info},
+      {"/model_info", "GET", Access::kReady, &Api::model_info},
+      {"/get_server_info", "GET", Access::kReady, &Api::server_info},
+      {"/get_model_info", "GET", Access::kReady, &Api::model_info},
+      {"/get_load", "GET", Access::kReady, &Api::load},
+      {"/expert_load", "GET", Access::kReady, &Api::expert_load},
+      {"/flush_cache", "POST", Access::kAdmin, &Api::flush_cache},
+      {"/flush_cache", "GET", Access::kAdmin, &Api::flush_cache},
+      {"/abort_request", "POST", Access::kAdmin, &Api::abort_request},
   };
   return routes;
 }
@@ -139,46 +165,62 @@ HttpReply Api::handle(const HttpRequest& request) {
 }
 
 HttpReply Api::route(const HttpRequest& request) {
-  const auto route = std::ranges::find_if(
-      routes(), [&](const Route& entry) { return matches(entry.path, request.path); });
-  if (route == routes().end()) {
+  std::string allowed;  // methods of the path
+  for (const Route& route : routes()) {
+    if (!matches(route.path, request.path)) continue;
+    if (request.method == route.method) return call(route, request);
+    if (!allowed.empty()) allowed += ", ";
+    allowed += route.method;
+  }
+  if (allowed.empty()) {
     return error_response({404, fmt::format("there is nothing at {}", request.path), "", ""});
   }
-  if (request.method != route->method) {
-    HttpResponse response = error_response(
-        {405, fmt::format("{} takes {}, not {}", request.path, route->method, request.method), "",
-         ""});
-    response.headers.emplace_back("Allow", std::string(route->method));
-    return response;
-  }
-  return call(*route, request);
+  HttpResponse response = error_response(
+      {405, fmt::format("{} takes {}, not {}", request.path, allowed, request.method), "", ""});
+  response.headers.emplace_back("Allow", allowed);
+  return response;
 }
 
 HttpReply Api::call(const Route& route, const HttpRequest& request) {
+  const bool is_control = route.access == Access::kAdmin;
   if (route.access != Access::kOpen) {
-    if (auto error = check_key(request)) return error_response(*error);
-  }
-  if (route.access == Access::kKeyAndReady) {
-    if (auto error = check_ready()) return error_response(*error);
+    if (auto error = check_key(request, is_control)) return error_response(*error);
+    const bool can_control = is_control && driver() != nullptr;  // also while it shuts down
+    if (auto error = can_control ? std::nullopt : check_ready()) return error_response(*error);
   }
   return (this->*route.handler)(request);
 }
 
-std::optional<ApiError> Api::check_key(const HttpRequest& request) const {
-  if (options_.api_keys.empty()) return std::nullopt;
-  constexpr std::string_view kScheme = "Bearer ";
-  const std::string_view given = request.authorization;
+// The admin key opens everything. Control asks for it wherever there is any key: what one client
+// may send is not to end another's request.
+std::optional<ApiError> Api::check_key(const HttpRequest& request, bool is_control) const {
+  const std::string& admin_key = options_.admin_api_key;
+  const bool has_keys = !options_.api_keys.empty();
+  if (admin_key.empty() && !has_keys) return std::nullopt;
+  const std::string_view given = bearer_key(request.authorization);
+  bool is_right = !admin_key.empty() && equal_in_constant_time(given, admin_key);
+  if (!is_control) is_right = is_right || !has_keys || is_api_key(given);
+  if (is_right) return std::nullopt;
+  if (is_control && admin_key.empty()) {
+    return ApiError{
+        401,
+        fmt::format("{} needs an admin key: start the server with --admin-api-key", request.path),
+        "", "invalid_api_key"};
+  }
+  return ApiError{401,
+                  request.authorization.empty()
+                      ? "an API key is required: Authorization: Bearer KEY"
+                      : "the API key is wrong",
+                  "", "invalid_api_key"};
+}
+
+bool Api::is_api_key(std::string_view given) const {
   bool is_right = false;
   for (const std::string& key : options_.api_keys) {
-    const bool equal =
-        given.starts_with(kScheme) && equal_in_constant_time(given.substr(kScheme.size()), key);
+    const bool equal = equal_in_constant_time(given, key);
     is_right = is_right || equal;
   }
-  if (is_right) return std::nullopt;
-  return ApiError{
-      401,
-      given.empty() ? "an API key is required: Authorization: Bearer KEY" : "the API key is wrong",
-      "", "invalid_api_key"};
+  return is_right;
 }
 
 std::optional<ApiError> Api::check_ready() const {
@@ -198,6 +240,10 @@ std::optional<ApiError> Api::check_ready() const {
 
 // ---------------------------------------------------------------- small answers
 
+HttpReply Api::page(const HttpRequest&) {
+  return page_response(fmt::format("{:016x}{:016x}", random(), random()));
+}
+
 HttpReply Api::health(const HttpRequest&) {
   const ServerState now = state();
   Json json = {{"status", server_state_name(now)}};
@@ -215,9 +261,12 @@ HttpReply Api::version(const HttpRequest&) {
 HttpReply Api::metrics(const HttpRequest&) {
   const auto engine = driver();
   const EngineStats stats = engine != nullptr ? engine->stats() : EngineStats{};
-  return HttpResponse{.status = 200,
-                      .content_type = "text/plain; version=0.0.4; charset=utf-8",
-                      .body = metrics_->render(stats, std::string(server_state_name(state())))};
+  const std::vector<ExpertLoad> load =
+      engine != nullptr ? engine->expert_load() : std::vector<ExpertLoad>{};
+  return HttpResponse{
+      .status = 200,
+      .content_type = "text/plain; version=0.0.4; charset=utf-8",
+      .body = metrics_->render(stats, std::string(server_state_name(state())), load)};
 }
 
 Json Api::describe_model(const std::string& name) const {
@@ -288,10 +337,12 @@ HttpReply Api::generate(const HttpRequest& request, RequestParser parse) {
   auto parsed = parse(json, scope_);
   if (const auto* error = std::get_if<ApiError>(&parsed)) return error_response(*error);
   auto& wanted = std::get<GenerationRequest>(parsed);
-  std::string id = new_response_id(wanted.is_chat, random(), random());
-  auto started = Generation::start(std::move(wanted),
-                                   {driver(), metrics_, &text_->tokenizer(), scope_.context_tokens},
-                                   std::move(id));
+  std::string id =
+      wanted.id.empty() ? new_response_id(wanted.is_chat, random(), random()) : wanted.id;
+  auto started = Generation::start(
+      std::move(wanted),
+      {driver(), metrics_, &text_->tokenizer(), scope_.context_tokens, options_.request_timeout},
+      std::move(id));
   if (const auto* error = std::get_if<ApiError>(&started)) return error_response(*error);
   return std::get<std::shared_ptr<PendingAnswer>>(std::move(started));
 }

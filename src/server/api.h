@@ -27,8 +27,12 @@ namespace halfbyte::server {
 
 struct ApiOptions {
   std::vector<std::string> model_names;  // at least one
-  std::vector<std::string> api_keys;     // none: open
+  std::vector<std::string> api_keys;     // none, and no admin key: open
+  std::string admin_api_key;             // for control routes; empty: see check_key()
+  std::string model_path;                // shown
   std::string version;
+  bool expert_metrics = false;  // /metrics has a series for each expert of each layer
+  std::chrono::milliseconds request_timeout{0};  // until a request's first token; 0: none
   std::function<void(std::string_view)> notice;  // one line each; may be null
 };
 
@@ -46,15 +50,18 @@ class Api {
   /// `context_tokens`: of one sequence at most, prompt and answer.
   void set_ready(std::unique_ptr<Engine> engine,
                  std::int64_t context_tokens,
-                 std::int64_t max_queued_requests);
+                 DriverOptions options);
   /// New work is refused, what runs goes on.
   void drain();
   /// Ends what runs with an error that says `why`.
   void end_all(const std::string& why);
   ServerState state() const;
+  /// True when a step of the engine has not returned: this cannot be destroyed.
+  bool is_stuck() const;
 
  private:
-  enum class Access { kOpen, kKey, kKeyAndReady };  // what a route asks for
+  // What a route asks for: nothing; a key and a model that is ready; the admin's key and a model.
+  enum class Access { kOpen, kReady, kAdmin };
   struct Route {
     std::string_view path;
     std::string_view method;
@@ -65,9 +72,11 @@ class Api {
 
   HttpReply route(const HttpRequest& request);
   HttpReply call(const Route& route, const HttpRequest& request);
-  std::optional<ApiError> check_key(const HttpRequest& request) const;
+  std::optional<ApiError> check_key(const HttpRequest& request, bool is_control) const;
+  bool is_api_key(std::string_view given) const;
   std::optional<ApiError> check_ready() const;
 
+  HttpReply page(const HttpRequest& request);
   HttpReply health(const HttpRequest& request);
   HttpReply version(const HttpRequest& request);
   HttpReply metrics(const HttpRequest& request);
@@ -77,6 +86,15 @@ class Api {
   HttpReply completion(const HttpRequest& request);
   HttpReply tokenize(const HttpRequest& request);
   HttpReply detokenize(const HttpRequest& request);
+
+  // control.cpp
+  HttpReply health_generate(const HttpRequest& request);
+  HttpReply server_info(const HttpRequest& request);
+  HttpReply model_info(const HttpRequest& request);
+  HttpReply load(const HttpRequest& request);
+  HttpReply expert_load(const HttpRequest& request);
+  HttpReply flush_cache(const HttpRequest& request);
+  HttpReply abort_request(const HttpRequest& request);
 
   using RequestParser = std::variant<GenerationRequest, ApiError> (*)(const Json&,
                                                                       const RequestScope&);

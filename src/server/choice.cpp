@@ -2,46 +2,91 @@
 #include "server/choice.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "server/generation_request.h"
+#include "text/utf8.h"
 
 namespace halfbyte::server {
 
+void AnswerPart::append(AnswerPart more) {
+  reasoning += more.reasoning;
+  content += more.content;
+  std::ranges::move(more.calls, std::back_inserter(calls));
+  std::ranges::move(more.tokens, std::back_inserter(tokens));
+}
+
 Choice::Choice(const Tokenizer& tokenizer, const GenerationRequest& request, std::size_t prompt_idx)
-    : detokenizer_(tokenizer, request.skip_special_tokens),
+    : request_(request),
+      detokenizer_(tokenizer, request.skip_special_tokens),
       stops_(request.stop, request.include_stop_string),
-      stop_token_ids_(request.sampling.stop_token_ids),
       prompt_idx_(prompt_idx) {
-  if (request.finds_tool_calls) tool_calls_.emplace();
+  if (request.reasoning != Reasoning::kNone) reasoning_.emplace(request.reasoning);
+  if (request.tool_calls) tool_calls_.emplace(*request.tool_calls);
+  if (request.echo) echo_ = request.prompt_texts[prompt_idx];
+  num_characters_ = static_cast<std::int64_t>(count_code_points(echo_));
 }
 
-ToolCallParser::Parsed Choice::take(const TokenEvent& event) {
+AnswerPart Choice::take(const TokenEvent& event) {
   if (finished()) return {};
-  std::string text = take_token(event);
-  if (!stops_.matched() && event.finish_reason != FinishReason::kNone) {
-    text += stops_.push(detokenizer_.finish());
-    if (!stops_.matched()) text += stops_.finish();
+  AnswerPart part;
+  part.content = std::exchange(echo_, {});
+  num_cached_tokens_ = std::max(num_cached_tokens_, event.cached_tokens);
+  if (event.token_id >= 0 && request_.wants_token_records()) {
+    part.tokens.push_back({event.token_id, event.logprobs, num_characters_});
   }
+  const bool was_reasoning = is_reasoning();
+  std::string text = take_text(event);
   const bool is_end = stops_.matched() || event.finish_reason != FinishReason::kNone;
-  ToolCallParser::Parsed parsed = find_calls(std::move(text), is_end);
+  split_text(std::move(text), is_end, part);
+  if (event.token_id >= 0 && (was_reasoning || is_reasoning())) ++num_reasoning_tokens_;
   finish(event);
-  return parsed;
+  return part;
 }
 
-ToolCallParser::Parsed Choice::find_calls(std::string text, bool is_end) {
-  if (!tool_calls_) return {std::move(text), {}};
-  ToolCallParser::Parsed parsed = tool_calls_->push(text);
-  if (is_end) parsed.content += tool_calls_->finish().content;
-  num_calls_ += parsed.calls.size();
-  return parsed;
+// The text that is certain with this event, up to a stop string.
+std::string Choice::take_text(const TokenEvent& event) {
+  std::string text = take_token(event);
+  if (stops_.matched() || event.finish_reason == FinishReason::kNone) return text;
+  text += stops_.push(detokenizer_.finish());
+  if (!stops_.matched()) text += stops_.finish();
+  return text;
 }
 
+// Stop strings are looked for in the text of the tokens after the first min_tokens.
 std::string Choice::take_token(const TokenEvent& event) {
   if (event.token_id < 0) return {};
   ++num_tokens_;
-  const bool ends_it = event.finish_reason == FinishReason::kStop;
-  return ends_it ? std::string() : stops_.push(detokenizer_.push(event.token_id));
+  if (event.finish_reason == FinishReason::kStop) return {};
+  std::string text = detokenizer_.push(event.token_id);
+  num_characters_ += static_cast<std::int64_t>(count_code_points(text));
+  return num_tokens_ <= request_.sampling.min_new_tokens ? text : stops_.push(text);
+}
+
+void Choice::split_text(std::string text, bool is_end, AnswerPart& part) {
+  if (!reasoning_) return find_calls(std::move(text), is_end, part);
+  ReasoningParser::Parsed parsed = reasoning_->push(text);
+  part.reasoning = std::move(parsed.reasoning);
+  if (is_end) {
+    ReasoningParser::Parsed rest = reasoning_->finish();
+    part.reasoning += rest.reasoning;
+    parsed.content += rest.content;
+  }
+  find_calls(std::move(parsed.content), is_end, part);
+}
+
+void Choice::find_calls(std::string text, bool is_end, AnswerPart& part) {
+  if (!tool_calls_) {
+    part.content += text;
+    return;
+  }
+  ToolCallParser::Parsed parsed = tool_calls_->push(text);
+  part.content += parsed.content;
+  part.calls = std::move(parsed.calls);
+  if (is_end) part.content += tool_calls_->finish().content;
+  if (request_.one_tool_call && part.calls.size() > 1) part.calls.resize(1);
+  num_calls_ += part.calls.size();
 }
 
 void Choice::finish(const TokenEvent& event) {
@@ -50,12 +95,18 @@ void Choice::finish(const TokenEvent& event) {
     stop_reason_ = *stops_.matched();
     return;
   }
+  if (request_.one_tool_call && num_calls_ > 0) {
+    finish_reason_ = "tool_calls";
+    return;
+  }
   switch (event.finish_reason) {
     case FinishReason::kNone:
       return;
     case FinishReason::kStop:
       finish_reason_ = num_calls_ > 0 ? "tool_calls" : "stop";
-      if (std::ranges::count(stop_token_ids_, event.token_id) > 0) stop_reason_ = event.token_id;
+      if (std::ranges::count(request_.sampling.stop_token_ids, event.token_id) > 0) {
+        stop_reason_ = event.token_id;
+      }
       return;
     case FinishReason::kLength:
       finish_reason_ = "length";

@@ -2,7 +2,6 @@
 #ifndef HALFBYTE_SERVER_CHOICE_H_
 #define HALFBYTE_SERVER_CHOICE_H_
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,6 +10,7 @@
 #include "halfbyte/engine.h"
 #include "server/json.h"
 #include "server/stop_matcher.h"
+#include "text/reasoning_parser.h"
 #include "text/tokenizer.h"
 #include "text/tool_call_parser.h"
 
@@ -18,19 +18,38 @@ namespace halfbyte::server {
 
 struct GenerationRequest;
 
-/// One sequence's tokens on their way to text: detokenised, cut at stop strings, searched for tool
-/// calls if the request has tools, ended for a reason. What take() returns, one after the other, is
-/// the answer. Thread rule: one thread.
+/// A token of an answer, for requests that ask for ids or logprobs.
+struct TokenRecord {
+  std::int32_t id = 0;
+  std::vector<TokenLogprob> logprobs = {};  // its own first; empty unless asked for
+  std::int64_t text_offset = 0;             // characters of the answer's text before its own
+};
+
+/// What an event adds to an answer.
+struct AnswerPart {
+  std::string reasoning = {};
+  std::string content = {};
+  std::vector<ToolCall> calls = {};
+  std::vector<TokenRecord> tokens = {};
+
+  void append(AnswerPart more);
+};
+
+/// One sequence's tokens on their way to text: detokenised, cut at stop strings, searched for
+/// reasoning and tool calls if the request is, ended for a reason. What take() returns, one after
+/// the other, is the answer. Thread rule: one thread.
 class Choice {
  public:
   Choice(const Tokenizer& tokenizer, const GenerationRequest& request, std::size_t prompt_idx);
 
   /// What this event adds. The token that ends a sequence (end of text, stop id) is counted and not
   /// shown. No effect once finished.
-  ToolCallParser::Parsed take(const TokenEvent& event);
+  AnswerPart take(const TokenEvent& event);
 
   std::size_t prompt_idx() const { return prompt_idx_; }
   std::int64_t num_tokens() const { return num_tokens_; }
+  std::int64_t num_reasoning_tokens() const { return num_reasoning_tokens_; }
+  std::int64_t num_cached_tokens() const { return num_cached_tokens_; }  // of the prompt
   std::size_t num_calls() const { return num_calls_; }
   bool finished() const { return !finish_reason_.empty(); }
   /// "stop", "length", "tool_calls", "abort", "error"; empty while it goes on.
@@ -39,17 +58,25 @@ class Choice {
   const Json& stop_reason() const { return stop_reason_; }
 
  private:
+  std::string take_text(const TokenEvent& event);
   std::string take_token(const TokenEvent& event);
-  ToolCallParser::Parsed find_calls(std::string text, bool is_end);
+  void split_text(std::string text, bool is_end, AnswerPart& part);
+  void find_calls(std::string text, bool is_end, AnswerPart& part);
+  bool is_reasoning() const { return reasoning_ && reasoning_->is_inside(); }
   void finish(const TokenEvent& event);
 
+  const GenerationRequest& request_;
   Detokenizer detokenizer_;
   StopMatcher stops_;
-  std::optional<ToolCallParser> tool_calls_;  // with tools
-  std::size_t num_calls_ = 0;
-  const std::vector<std::int32_t>& stop_token_ids_;
+  std::optional<ReasoningParser> reasoning_;
+  std::optional<ToolCallParser> tool_calls_;
   std::size_t prompt_idx_;
+  std::string echo_;  // the prompt, until it is given
   std::int64_t num_tokens_ = 0;
+  std::int64_t num_reasoning_tokens_ = 0;
+  std::int64_t num_cached_tokens_ = 0;
+  std::int64_t num_characters_ = 0;  // of the text, before stop strings cut it
+  std::size_t num_calls_ = 0;
   std::string finish_reason_;
   Json stop_reason_;
 };

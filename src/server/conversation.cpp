@@ -9,6 +9,7 @@
 #include <set>
 
 #include "server/generation_request.h"
+#include "text/markers.h"
 
 namespace halfbyte::server {
 namespace {
@@ -186,27 +187,76 @@ void add_template_arguments(FieldReader& reader, Json& variables) {
   }
 }
 
-std::vector<std::int32_t> encode_conversation(FieldReader& reader,
-                                              const Json& variables,
-                                              const ModelText& text) {
+// The conversation's prompt; empty after a refusal.
+std::string render_conversation(FieldReader& reader, const Json& variables, const ModelText& text) {
   if (text.chat_template() == nullptr) {
     reader.fail("messages",
                 "the model has no chat template: use /v1/completions with the whole prompt");
     return {};
   }
-  const auto prompt = text.chat_template()->render(to_text(variables));
-  if (!prompt.ok()) {
-    reader.fail("messages", fmt::format("the chat template refuses the conversation: {}",
-                                        prompt.status().message()));
-    return {};
-  }
-  auto ids = text.tokenizer().encode(*prompt);
+  auto prompt = text.chat_template()->render(to_text(variables));
+  if (prompt.ok()) return std::move(prompt).value();
+  reader.fail("messages", fmt::format("the chat template refuses the conversation: {}",
+                                      prompt.status().message()));
+  return {};
+}
+
+std::vector<std::int32_t> encode_conversation(FieldReader& reader,
+                                              const std::string& prompt,
+                                              const ModelText& text) {
+  auto ids = text.tokenizer().encode(prompt);
   if (!ids.ok()) {
     reader.fail("messages", std::string(ids.status().message()));
     return {};
   }
   if (ids->empty()) reader.fail("messages", "the conversation has no tokens");
   return std::move(ids).value();
+}
+
+// ---- what the answer begins with
+
+// Whether the answer goes on in the last message; sets the template's variable for the other case.
+bool read_continuation(FieldReader& reader, Json& variables) {
+  const bool goes_on = reader.boolean("continue_final_message").value_or(false);
+  const bool adds_prompt = reader.boolean("add_generation_prompt").value_or(!goes_on);
+  variables["add_generation_prompt"] = adds_prompt;
+  if (!goes_on) return false;
+  if (adds_prompt) {
+    reader.fail("continue_final_message",
+                "continue_final_message and add_generation_prompt are both true, want one");
+  }
+  const Json& messages = variables["messages"];
+  if (reader.ok() && messages.back()["role"] != "assistant") {
+    reader.fail("continue_final_message",
+                fmt::format("continue_final_message goes on in an assistant's message, the last is "
+                            "of role {}",
+                            messages.back()["role"].dump()));
+  }
+  return true;
+}
+
+// The prompt up to the end of the last message's text, as transformers cuts it: white space at its
+// end stays if the template kept it.
+std::string cut_after(FieldReader& reader, std::string prompt, const std::string& message) {
+  const std::string_view text = strip_blanks(message);
+  const std::size_t begin = text.empty() ? std::string::npos : prompt.rfind(text);
+  if (begin == std::string::npos) {
+    reader.fail("continue_final_message",
+                "the last message is empty, or the chat template does not write its text as it is");
+    return {};
+  }
+  const std::string_view rest = skip_blanks(message).substr(text.size());
+  const std::size_t end = begin + text.size();
+  prompt.resize(std::string_view(prompt).substr(end).starts_with(rest) ? end + rest.size() : end);
+  return prompt;
+}
+
+Reasoning start_of_reasoning(const ModelText& text,
+                             const std::string& prompt,
+                             const Json* message) {
+  if (!text.has_reasoning()) return Reasoning::kNone;
+  return message == nullptr ? reasoning_after(prompt)
+                            : reasoning_within(message->get_ref<const std::string&>());
 }
 
 }  // namespace
@@ -217,13 +267,20 @@ Conversation read_conversation(const Json& body,
   FieldReader reader(body, "", error);
   Json variables = {{"messages", read_messages(reader, error)}};
   Json tools = read_tools(reader, error);
-  const bool has_tools = !tools.is_null();
-  if (has_tools) variables["tools"] = std::move(tools);
-  reader.boolean("parallel_tool_calls");
-  variables["add_generation_prompt"] = reader.boolean("add_generation_prompt").value_or(true);
+  Conversation conversation;
+  conversation.has_tools = !tools.is_null();
+  if (conversation.has_tools) variables["tools"] = std::move(tools);
+  conversation.one_tool_call = !reader.boolean("parallel_tool_calls").value_or(true);
+  const bool goes_on = read_continuation(reader, variables);
   add_template_arguments(reader, variables);
   if (error) return {};
-  return {encode_conversation(reader, variables, *scope.text), has_tools};
+  std::string prompt = render_conversation(reader, variables, *scope.text);
+  const Json* message = goes_on ? &variables["messages"].back()["content"] : nullptr;
+  if (goes_on && !error) prompt = cut_after(reader, std::move(prompt), *message);
+  if (error) return {};
+  conversation.ids = encode_conversation(reader, prompt, *scope.text);
+  conversation.reasoning = start_of_reasoning(*scope.text, prompt, message);
+  return conversation;
 }
 
 }  // namespace halfbyte::server

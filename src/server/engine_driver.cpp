@@ -29,8 +29,8 @@ void EventQueue::on_push(std::function<void()> wake) {
   wake_ = std::move(wake);
 }
 
-EngineDriver::EngineDriver(std::unique_ptr<Engine> engine, std::int64_t max_queued_requests)
-    : engine_(std::move(engine)), max_queued_requests_(max_queued_requests) {
+EngineDriver::EngineDriver(std::unique_ptr<Engine> engine, DriverOptions options)
+    : engine_(std::move(engine)), options_(std::move(options)) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -47,10 +47,10 @@ Result<RequestId> EngineDriver::submit(Request request, std::shared_ptr<EventQue
   const bool has_begun =
       std::ranges::any_of(queues_, [&events](const auto& queue) { return queue.second == events; });
   const std::int64_t waiting = engine_->stats().waiting;
-  if (!has_begun && waiting >= max_queued_requests_) {
+  if (!has_begun && waiting >= options_.max_queued_requests) {
     return Status(StatusCode::kCapacityExceeded,
                   fmt::format("{} requests wait already, want fewer than {}: try again later",
-                              waiting, max_queued_requests_));
+                              waiting, options_.max_queued_requests));
   }
   auto request_id = engine_->submit(std::move(request));
   if (request_id.ok()) queues_.emplace(*request_id, std::move(events));
@@ -62,9 +62,33 @@ void EngineDriver::cancel(RequestId request_id) {
   if (queues_.erase(request_id) > 0) engine_->cancel(request_id);
 }
 
+std::int64_t EngineDriver::abort_request(std::string_view name) {
+  return abort_if([name](const EventQueue& queue) { return queue.name() == name; });
+}
+
+std::int64_t EngineDriver::abort_all() {
+  return abort_if([](const EventQueue&) { return true; });
+}
+
+std::int64_t EngineDriver::abort_if(const std::function<bool(const EventQueue&)>& is_meant) {
+  const std::lock_guard lock(mutex_);
+  std::int64_t num_aborted = 0;
+  for (const auto& [request_id, queue] : queues_) {
+    if (!is_meant(*queue)) continue;
+    engine_->cancel(request_id);  // its last event says so
+    ++num_aborted;
+  }
+  return num_aborted;
+}
+
 void EngineDriver::end_all(const std::string& why) {
   const std::lock_guard lock(mutex_);
   ended_ = why;
+  end_queues(why);
+}
+
+// Call with mutex_ held.
+void EngineDriver::end_queues(const std::string& why) {
   for (const auto& [request_id, queue] : queues_) {
     engine_->cancel(request_id);
     queue->push({.request_id = request_id, .finish_reason = FinishReason::kError, .error = why});
@@ -92,7 +116,34 @@ bool EngineDriver::is_closed() const {
 void EngineDriver::run() {
   while (!stopping_) {
     deliver(engine_->poll(kPollMs));
+    if (options_.watchdog_timeout.count() > 0) watch();
   }
+}
+
+// A step that does not return: first a line of what is in it, then the end of what waits for it.
+void EngineDriver::watch() {
+  const EngineStats stats = engine_->stats();
+  const auto now = std::chrono::steady_clock::now();
+  if (stats.steps != num_steps_ || stats.running + stats.waiting == 0) {
+    num_steps_ = stats.steps;
+    last_step_ = now;
+    has_warned_ = false;
+    return;
+  }
+  if (is_stuck_ || now - last_step_ < options_.watchdog_timeout) return;
+  const std::string what = fmt::format(
+      "step {} of the engine has not returned for {:.1f} s: {} requests run, {} wait, {} of {} "
+      "cache blocks are free",
+      stats.steps + 1, std::chrono::duration<double>(now - last_step_).count(), stats.running,
+      stats.waiting, stats.free_blocks, stats.total_blocks);
+  if (!has_warned_ && options_.notice) options_.notice(what);
+  has_warned_ = true;
+  if (now - last_step_ < 2 * options_.watchdog_timeout) return;
+  is_stuck_ = true;
+  const std::lock_guard lock(mutex_);
+  failure_ = {StatusCode::kDeviceError, what};
+  ended_ = failure_.to_string();
+  end_queues(ended_);
 }
 
 void EngineDriver::deliver(std::vector<TokenEvent> events) {
@@ -109,13 +160,13 @@ void EngineDriver::deliver(std::vector<TokenEvent> events) {
   }
 }
 
-// An error may be one request's own, or the engine's end: then it refuses whatever comes, also to
-// score one token.
+// An error may be one request's own, or the engine's end. Its cause is what it refuses requests
+// with.
 void EngineDriver::note_failure() {
-  auto probe = engine_->score({0});
-  if (probe.ok() || probe.status().code() == StatusCode::kInvalidArgument) return;
+  if (!engine_->stats().failed) return;
+  auto refused = engine_->submit({.prompt_ids = {0}, .sampling = {}});
   const std::lock_guard lock(mutex_);
-  failure_ = probe.take_status();
+  if (!refused.ok()) failure_ = refused.take_status();
 }
 
 }  // namespace halfbyte::server

@@ -5,11 +5,13 @@
 #define HALFBYTE_SERVER_ENGINE_DRIVER_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -22,6 +24,9 @@ namespace halfbyte::server {
 /// no more than the request may generate, so a client that reads slowly costs little. Thread-safe.
 class EventQueue {
  public:
+  /// `name`: what EngineDriver::abort_request() knows the request by.
+  explicit EventQueue(std::string name) : name_(std::move(name)) {}
+  const std::string& name() const { return name_; }
   void push(TokenEvent event);
   std::vector<TokenEvent> take();
   /// `wake` is called after each push, and must not call back into this or the driver; null: no
@@ -29,16 +34,23 @@ class EventQueue {
   void on_push(std::function<void()> wake);
 
  private:
+  const std::string name_;
   std::mutex mutex_;
   std::vector<TokenEvent> events_;
   std::function<void()> wake_;
 };
 
+struct DriverOptions {
+  std::int64_t max_queued_requests = 4096;  // sequences that wait in the engine at most
+  std::chrono::milliseconds watchdog_timeout{
+      0};  // of a step: then a notice, twice: failed; 0: none
+  std::function<void(std::string_view)> notice = {};  // one line each; may be null
+};
+
 /// Owns the engine and the thread that polls it. Thread-safe.
 class EngineDriver {
  public:
-  /// `max_queued_requests`: sequences that wait in the engine at most.
-  EngineDriver(std::unique_ptr<Engine> engine, std::int64_t max_queued_requests);
+  EngineDriver(std::unique_ptr<Engine> engine, DriverOptions options);
   ~EngineDriver();
   EngineDriver(const EngineDriver&) = delete;
   EngineDriver& operator=(const EngineDriver&) = delete;
@@ -47,24 +59,39 @@ class EngineDriver {
   Result<RequestId> submit(Request request, std::shared_ptr<EventQueue> events);
   /// No further event reaches its queue; the engine frees its blocks within a step.
   void cancel(RequestId request_id);
+  /// Ends the sequences of the request of that name, or all, with kCancelled events; their number.
+  std::int64_t abort_request(std::string_view name);
+  std::int64_t abort_all();
+  void flush_cache() { engine_->flush_cache(); }
   /// Ends every request with a kError event that says `why`, and refuses later ones with it.
   void end_all(const std::string& why);
 
   std::int64_t num_active() const;
   const EngineInfo& info() const { return engine_->info(); }
   EngineStats stats() const { return engine_->stats(); }
+  std::vector<ExpertLoad> expert_load() const { return engine_->expert_load(); }
   /// Why the engine has failed; ok while it has not.
   Status failure() const;
   /// True when nothing new is taken: failed, or end_all().
   bool is_closed() const;
+  /// True when a step has not returned: the engine cannot be destroyed.
+  bool is_stuck() const { return is_stuck_; }
 
  private:
   void run();
   void deliver(std::vector<TokenEvent> events);
   void note_failure();
+  void watch();
+  void end_queues(const std::string& why);
+  std::int64_t abort_if(const std::function<bool(const EventQueue&)>& is_meant);
 
   const std::unique_ptr<Engine> engine_;
-  const std::int64_t max_queued_requests_;
+  const DriverOptions options_;
+
+  // the polling thread
+  std::int64_t num_steps_ = 0;
+  std::chrono::steady_clock::time_point last_step_ = std::chrono::steady_clock::now();
+  bool has_warned_ = false;
 
   mutable std::mutex mutex_;  // of the following
   std::unordered_map<RequestId, std::shared_ptr<EventQueue>> queues_;
@@ -72,6 +99,7 @@ class EngineDriver {
   Status failure_;
 
   std::atomic<bool> stopping_ = false;
+  std::atomic<bool> is_stuck_ = false;
   std::thread thread_;  // last: it uses all of the above
 };
 

@@ -23,12 +23,12 @@ MetricFamily family(const char* name, const char* help, MetricType type) {
 ClientMetric metric(const std::string& model_name,
                     std::vector<ClientMetric::Label> labels,
                     double value) {
-  ClientMetric metric;
-  metric.label = std::move(labels);
-  metric.label.push_back({"model_name", model_name});
-  metric.gauge.value = value;  // the family's type says which of the two is written
-  metric.counter.value = value;
-  return metric;
+  ClientMetric result;
+  result.label = std::move(labels);
+  result.label.push_back({"model_name", model_name});
+  result.gauge.value = value;  // the family's type says which of the two is written
+  result.counter.value = value;
+  return result;
 }
 
 ClientMetric::Label layer_label(const ExpertLoad& layer) {

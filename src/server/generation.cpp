@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/generation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <ctime>
 #include <iterator>
@@ -27,7 +29,7 @@ ApiError refusal(const Status& status, bool is_chat) {
 Generation::Generation(GenerationRequest request, GenerationServices services, std::string id)
     : request_(std::move(request)),
       services_(std::move(services)),
-      writer_(request_, std::move(id), std::time(nullptr)) {}
+      writer_(request_, *services_.tokenizer, std::move(id), std::time(nullptr)) {}
 
 std::variant<std::shared_ptr<PendingAnswer>, ApiError> Generation::start(
     GenerationRequest request, GenerationServices services, std::string id) {
@@ -50,7 +52,9 @@ Status Generation::submit() {
 }
 
 Status Generation::submit_one(std::size_t prompt_idx, std::int64_t n_idx) {
-  Request sequence{request_.prompts[prompt_idx], request_.sampling};
+  Request sequence{.prompt_ids = request_.prompts[prompt_idx],
+                   .sampling = request_.sampling,
+                   .cache_salt = request_.cache_salt};
   const std::int64_t room =
       services_.context_tokens - static_cast<std::int64_t>(sequence.prompt_ids.size());
   sequence.sampling.max_new_tokens = std::min(request_.max_tokens.value_or(room), room);
@@ -70,10 +74,20 @@ PendingAnswer::Progress Generation::advance() {
     progress.bytes += take(event);
     if (error_) break;
   }
+  if (!error_ && Clock::now() >= deadline()) {
+    timed_out_ = true;
+    error_ = fmt::format("no token within the {} ms that --request-timeout allows",
+                         services_.request_timeout.count());
+  }
   if (!error_ && !choice_of_.empty()) return progress;
   Progress end = error_ ? fail() : finish();
   end.bytes.insert(0, progress.bytes);
   return end;
+}
+
+std::chrono::steady_clock::time_point Generation::deadline() const {
+  const bool is_limited = services_.request_timeout.count() > 0 && !has_token_ && !timed_out_;
+  return is_limited ? start_ + services_.request_timeout : Clock::time_point::max();
 }
 
 // Events of a sequence that ended here (a stop string) may still come: they are nobody's.
@@ -83,7 +97,7 @@ std::string Generation::take(const TokenEvent& event) {
   const std::size_t index = found->second;
   Choice& choice = choices_[index];
   const bool is_first = choice.num_tokens() == 0;
-  ToolCallParser::Parsed news = choice.take(event);
+  AnswerPart news = choice.take(event);
   if (event.token_id >= 0) observe_token(index, event.time);
   if (event.finish_reason == FinishReason::kError) error_ = event.error;
   if (choice.finished()) {
@@ -94,29 +108,43 @@ std::string Generation::take(const TokenEvent& event) {
   return deliver(index, std::move(news), is_first);
 }
 
-// Events for a stream; else kept for the end.
-std::string Generation::deliver(std::size_t choice_idx,
-                                ToolCallParser::Parsed news,
-                                bool is_first) {
-  const Choice& choice = choices_[choice_idx];
-  ToolCallParser::Parsed& answer = answers_[choice_idx];
+// Events for a stream; else kept for the end. A stop string, a half character or a call in the
+// making holds tokens back: the next event carries them.
+std::string Generation::deliver(std::size_t choice_idx, AnswerPart news, bool is_first) {
   if (!request_.stream) {
-    answer.content += news.content;
-    std::ranges::move(news.calls, std::back_inserter(answer.calls));
+    answers_[choice_idx].append(std::move(news));
     return {};
   }
+  std::ranges::move(news.tokens, std::back_inserter(answers_[choice_idx].tokens));
+  return write_events(choice_idx, news, is_first);
+}
+
+std::string Generation::write_events(std::size_t choice_idx,
+                                     const AnswerPart& news,
+                                     bool is_first) {
+  const Choice& choice = choices_[choice_idx];
   const Usage so_far = usage();
-  std::string events = is_first && !error_ ? writer_.role_event(choice_idx, so_far) : std::string();
-  if (!news.content.empty()) events += writer_.text_event(choice_idx, news.content, so_far);
+  const auto take_tokens = [&] { return std::exchange(answers_[choice_idx].tokens, {}); };
+  std::string events;
+  if (is_first && !error_) events = writer_.first_event(choice_idx, choice, so_far);
+  if (!news.reasoning.empty()) {
+    events += writer_.reasoning_event(choice_idx, news.reasoning, take_tokens(), so_far);
+  }
+  if (!news.content.empty()) {
+    events += writer_.text_event(choice_idx, news.content, take_tokens(), so_far);
+  }
   std::size_t call_idx = choice.num_calls() - news.calls.size();
   for (const ToolCall& call : news.calls) {
-    events += writer_.call_event(choice_idx, call_idx++, call, so_far);
+    events += writer_.call_event(choice_idx, call_idx++, call, take_tokens(), so_far);
   }
-  if (choice.finished() && !error_) events += writer_.finish_event(choice_idx, choice, so_far);
+  if (choice.finished() && !error_) {
+    events += writer_.finish_event(choice_idx, choice, take_tokens(), so_far);
+  }
   return events;
 }
 
 void Generation::observe_token(std::size_t choice_idx, Clock::time_point time) {
+  has_token_ = true;
   Clock::time_point& last = last_token_[choice_idx];
   if (last == Clock::time_point()) {
     services_.metrics->observe_first_token(seconds_between(start_, time));
@@ -162,8 +190,8 @@ PendingAnswer::Progress Generation::finish() {
 // One sequence that fails ends the whole request.
 PendingAnswer::Progress Generation::fail() {
   cancel();
-  const bool is_down = services_.driver->is_closed();
-  const ApiError error{is_down ? 503 : 500, writer_.id() + ": " + *error_, "", ""};
+  const int status = timed_out_ ? 408 : services_.driver->is_closed() ? 503 : 500;
+  const ApiError error{status, writer_.id() + ": " + *error_, "", ""};
   Progress end;
   end.done = true;
   end.close = true;
@@ -175,13 +203,18 @@ PendingAnswer::Progress Generation::fail() {
   return end;
 }
 
+// A prompt is counted once however many answers it has; so is what the cache had of it.
 Usage Generation::usage() const {
   Usage usage;
   for (const auto& prompt : request_.prompts) {
     usage.prompt_tokens += static_cast<std::int64_t>(prompt.size());
   }
-  for (const Choice& choice : choices_) {
+  for (std::size_t i = 0; i < choices_.size(); ++i) {
+    const Choice& choice = choices_[i];
     usage.completion_tokens += choice.num_tokens();
+    usage.reasoning_tokens += choice.num_reasoning_tokens();
+    const bool is_first_of_prompt = i % static_cast<std::size_t>(request_.n) == 0;
+    if (is_first_of_prompt) usage.cached_tokens += choice.num_cached_tokens();
   }
   return usage;
 }

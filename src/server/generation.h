@@ -25,6 +25,7 @@ struct GenerationServices {
   std::shared_ptr<Metrics> metrics;
   const Tokenizer* tokenizer = nullptr;
   std::int64_t context_tokens = 0;
+  std::chrono::milliseconds request_timeout{0};  // until the first token; 0: none
 };
 
 /// Every prompt n times, decoded together; streamed or whole from the same pieces of text.
@@ -40,6 +41,7 @@ class Generation : public PendingAnswer {
   void on_progress(std::function<void()> wake) override { events_->on_push(std::move(wake)); }
   bool streams() const override { return request_.stream; }
   Progress advance() override;
+  std::chrono::steady_clock::time_point deadline() const override;
   void cancel() override;
 
  private:
@@ -48,7 +50,8 @@ class Generation : public PendingAnswer {
   Status submit();
   Status submit_one(std::size_t prompt_idx, std::int64_t n_idx);
   std::string take(const TokenEvent& event);
-  std::string deliver(std::size_t choice_idx, ToolCallParser::Parsed news, bool is_first);
+  std::string deliver(std::size_t choice_idx, AnswerPart news, bool is_first);
+  std::string write_events(std::size_t choice_idx, const AnswerPart& news, bool is_first);
   void observe_token(std::size_t choice_idx, Clock::time_point time);
   void count(const Choice& choice);
   void cancel_open();
@@ -58,14 +61,16 @@ class Generation : public PendingAnswer {
 
   const GenerationRequest request_;
   const GenerationServices services_;
-  const std::shared_ptr<EventQueue> events_ = std::make_shared<EventQueue>();
   const AnswerWriter writer_;
+  const std::shared_ptr<EventQueue> events_ = std::make_shared<EventQueue>(writer_.id());
   const Clock::time_point start_ = Clock::now();
 
   std::unordered_map<RequestId, std::size_t> choice_of_;  // of sequences in the engine
   std::vector<Choice> choices_;
-  std::vector<ToolCallParser::Parsed> answers_;  // of answers that do not stream
-  std::vector<Clock::time_point> last_token_;    // of each choice
+  std::vector<AnswerPart> answers_;  // whole; of streams, tokens that no event has carried
+  std::vector<Clock::time_point> last_token_;  // of each choice
+  bool has_token_ = false;                     // of any choice
+  bool timed_out_ = false;
   std::optional<std::string> error_;
 };
 

@@ -16,38 +16,7 @@ constexpr std::int64_t kMaxSequences = 256;        // prompts x n
 constexpr std::int64_t kCompletionMaxTokens = 16;  // OpenAI's default
 constexpr std::size_t kMaxStops = 16;
 constexpr std::size_t kMaxStopBytes = 1024;
-
-// A double in range may still be beyond a float, or below its smallest.
-float to_float(double value) {
-  return static_cast<float>(
-      std::min(value, static_cast<double>(std::numeric_limits<float>::max())));
-}
-
-void read_sampling(FieldReader& reader,
-                   const SamplingDefaults& defaults,
-                   SamplingParams& sampling) {
-  const double largest = std::numeric_limits<double>::max();
-  sampling.temperature =
-      to_float(reader.number("temperature", 0.0, largest, false).value_or(defaults.temperature));
-  sampling.top_p =
-      std::max(to_float(reader.number("top_p", 0.0, 1.0, true).value_or(defaults.top_p)),
-               std::numeric_limits<float>::min());
-  sampling.top_k =
-      static_cast<int>(reader.integer("top_k", -1, kMaxCount).value_or(defaults.top_k));
-  sampling.ignore_eos = reader.boolean("ignore_eos").value_or(false);
-}
-
-// Any 64-bit integer, signed or not.
-void read_seed(FieldReader& reader, const RequestScope& scope, SamplingParams& sampling) {
-  const Json* seed = reader.find("seed");
-  if (seed == nullptr) {
-    sampling.seed = scope.random_seed();
-  } else if (!seed->is_number_integer()) {
-    reader.fail_type("seed", "a 64-bit integer", *seed);
-  } else {
-    sampling.seed = seed->get<std::uint64_t>();
-  }
-}
+constexpr std::size_t kMaxIdBytes = 128;
 
 void check_stop(FieldReader& reader, const std::vector<std::string>& stops) {
   if (stops.size() > kMaxStops) {
@@ -98,44 +67,72 @@ void read_max_tokens(FieldReader& reader, GenerationRequest& request) {
   if (!request.is_chat && !request.max_tokens) request.max_tokens = kCompletionMaxTokens;
 }
 
+// SGLang's name for an id that the client chooses.
+void read_id(FieldReader& reader, GenerationRequest& request) {
+  const auto id = reader.string("rid");
+  if (!id) return;
+  const bool is_legal = !id->empty() && id->size() <= kMaxIdBytes &&
+                        std::ranges::all_of(*id, [](char c) { return c > ' ' && c < '\x7F'; });
+  if (!is_legal) {
+    reader.fail("rid", fmt::format("rid is {}, want 1 to {} visible characters of ASCII",
+                                   Json(*id).dump(), kMaxIdBytes));
+  }
+  request.id = *id;
+}
+
 // Types of fields that do nothing here.
 void check_inert_fields(FieldReader& reader) {
   reader.integer("priority", std::numeric_limits<std::int64_t>::min(),
                  std::numeric_limits<std::int64_t>::max());
-  reader.string("cache_salt");
   reader.string("user");
 }
 
 // ---- prompt
 
-// One text of a completion, in ids.
-std::vector<std::int32_t> encode_prompt(FieldReader& reader,
-                                        std::string_view name,
-                                        const std::string& text,
-                                        const RequestScope& scope) {
+// One text of a completion.
+void add_text_prompt(FieldReader& reader,
+                     std::string_view name,
+                     const std::string& text,
+                     const RequestScope& scope,
+                     GenerationRequest& request) {
   auto ids = scope.text->encode_prompt(text);
-  if (!ids.ok()) {
-    reader.fail(name, std::string(ids.status().message()));
-    return {};
+  if (!ids.ok()) return reader.fail(name, std::string(ids.status().message()));
+  if (ids->empty()) {
+    return reader.fail(name, fmt::format("{} has no tokens, want at least 1", name));
   }
-  if (ids->empty()) reader.fail(name, fmt::format("{} has no tokens, want at least 1", name));
-  return std::move(ids).value();
+  request.prompts.push_back(std::move(ids).value());
+  if (request.echo) request.prompt_texts.push_back(text);
 }
 
-std::vector<std::int32_t> read_listed_prompt(FieldReader& reader,
-                                             std::size_t index,
-                                             const Json& prompt,
-                                             const RequestScope& scope) {
+// One list of ids.
+void add_id_prompt(FieldReader& reader,
+                   std::string_view name,
+                   const Json& prompt,
+                   const RequestScope& scope,
+                   GenerationRequest& request) {
+  if (prompt.empty()) {
+    return reader.fail(name, fmt::format("{} is empty, want at least 1 id", name));
+  }
+  request.prompts.push_back(read_token_ids(reader, name, prompt, scope.vocab_size));
+  if (request.echo) {
+    request.prompt_texts.push_back(
+        scope.text->tokenizer().decode(request.prompts.back(), request.skip_special_tokens));
+  }
+}
+
+void add_listed_prompt(FieldReader& reader,
+                       std::size_t index,
+                       const Json& prompt,
+                       const RequestScope& scope,
+                       GenerationRequest& request) {
   const std::string name = fmt::format("prompt[{}]", index);
   if (prompt.is_string()) {
-    return encode_prompt(reader, name, prompt.get_ref<const std::string&>(), scope);
-  }
-  if (!prompt.is_array()) {
+    add_text_prompt(reader, name, prompt.get_ref<const std::string&>(), scope, request);
+  } else if (prompt.is_array()) {
+    add_id_prompt(reader, name, prompt, scope, request);
+  } else {
     reader.fail_type(name, "a string or a list of ids, as the first one", prompt);
-    return {};
   }
-  if (prompt.empty()) reader.fail(name, fmt::format("{} is empty, want at least 1 id", name));
-  return read_token_ids(reader, name, prompt, scope.vocab_size);
 }
 
 void read_prompt_list(FieldReader& reader,
@@ -144,15 +141,14 @@ void read_prompt_list(FieldReader& reader,
                       GenerationRequest& request) {
   if (prompt.empty()) return reader.fail("prompt", "prompt is an empty list");
   if (prompt.front().is_number()) {
-    request.prompts.push_back(read_token_ids(reader, "prompt", prompt, scope.vocab_size));
-    return;
+    return add_id_prompt(reader, "prompt", prompt, scope, request);
   }
   if (static_cast<std::int64_t>(prompt.size()) > kMaxSequences) {
     return reader.fail("prompt", fmt::format("prompt has {} entries, want at most {}",
                                              prompt.size(), kMaxSequences));
   }
   for (std::size_t i = 0; i < prompt.size() && reader.ok(); ++i) {
-    request.prompts.push_back(read_listed_prompt(reader, i, prompt[i], scope));
+    add_listed_prompt(reader, i, prompt[i], scope, request);
   }
 }
 
@@ -161,12 +157,31 @@ void read_prompt(FieldReader& reader, const RequestScope& scope, GenerationReque
   if (prompt == nullptr) {
     reader.fail("prompt", "prompt is required: a string, a list of strings, or lists of ids");
   } else if (prompt->is_string()) {
-    request.prompts.push_back(
-        encode_prompt(reader, "prompt", prompt->get_ref<const std::string&>(), scope));
+    add_text_prompt(reader, "prompt", prompt->get_ref<const std::string&>(), scope, request);
   } else if (prompt->is_array()) {
     read_prompt_list(reader, *prompt, scope, request);
   } else {
     reader.fail_type("prompt", "a string or a list", *prompt);
+  }
+}
+
+void check_length(FieldReader& reader,
+                  std::int64_t prompt_tokens,
+                  std::int64_t context_tokens,
+                  const GenerationRequest& request) {
+  if (prompt_tokens >= context_tokens) {
+    return reader.fail(request.is_chat ? "messages" : "prompt",
+                       fmt::format("the prompt has {} tokens, want fewer than the context of {}",
+                                   prompt_tokens, context_tokens),
+                       "context_length_exceeded");
+  }
+  const std::int64_t room = context_tokens - prompt_tokens;
+  const std::int64_t limit = std::min(request.max_tokens.value_or(room), room);
+  if (request.sampling.min_new_tokens > limit) {
+    reader.fail("min_tokens",
+                fmt::format("min_tokens is {}, want at most {}: max_tokens, or what a prompt of {} "
+                            "tokens leaves of the context",
+                            request.sampling.min_new_tokens, limit, prompt_tokens));
   }
 }
 
@@ -177,12 +192,7 @@ void check_sizes(FieldReader& reader, const RequestScope& scope, const Generatio
                                  request.prompts.size(), request.n, sequences, kMaxSequences));
   }
   for (const auto& prompt : request.prompts) {
-    const auto tokens = static_cast<std::int64_t>(prompt.size());
-    if (tokens < scope.context_tokens) continue;
-    reader.fail(request.is_chat ? "messages" : "prompt",
-                fmt::format("the prompt has {} tokens, want fewer than the context of {}", tokens,
-                            scope.context_tokens),
-                "context_length_exceeded");
+    check_length(reader, static_cast<std::int64_t>(prompt.size()), scope.context_tokens, request);
   }
 }
 
@@ -238,19 +248,17 @@ void read_shared_fields(const Json& body,
                         std::optional<ApiError>& error) {
   FieldReader reader(body, "", error);
   refuse_unsupported(body, request.is_chat, error);
-  read_sampling(reader, scope.text->defaults(), request.sampling);
-  read_seed(reader, scope, request.sampling);
+  read_sampling_fields(body, scope, request, error);
   read_max_tokens(reader, request);
   read_stop(reader, request);
   read_stream(body, request, error);
   check_inert_fields(reader);
+  read_id(reader, request);
   request.n = reader.integer("n", 1, kMaxChoices).value_or(1);
+  request.cache_salt = reader.string("cache_salt").value_or("");
   request.include_stop_string = reader.boolean("include_stop_str_in_output").value_or(false);
   request.skip_special_tokens = reader.boolean("skip_special_tokens").value_or(true);
-  if (const Json* ids = reader.array("stop_token_ids")) {
-    request.sampling.stop_token_ids =
-        read_token_ids(reader, "stop_token_ids", *ids, scope.vocab_size);
-  }
+  request.return_token_ids = reader.boolean("return_token_ids").value_or(false);
 }
 
 std::variant<GenerationRequest, ApiError> read_chat_request(const Json& body,
@@ -263,7 +271,9 @@ std::variant<GenerationRequest, ApiError> read_chat_request(const Json& body,
   if (!error) {
     Conversation conversation = read_conversation(body, scope, error);
     request.prompts.push_back(std::move(conversation.ids));
-    request.finds_tool_calls = conversation.has_tools && scope.text->writes_tool_calls();
+    if (conversation.has_tools) request.tool_calls = scope.text->tool_call_format();
+    request.one_tool_call = conversation.one_tool_call;
+    request.reasoning = conversation.reasoning;
   }
   return finish(std::move(request), scope, body, error);
 }
@@ -275,6 +285,7 @@ std::variant<GenerationRequest, ApiError> read_completion_request(const Json& bo
   request.model = read_model_name(body, scope, error);
   read_shared_fields(body, scope, request, error);
   FieldReader reader(body, "", error);
+  request.echo = reader.boolean("echo").value_or(false);
   if (!error) read_prompt(reader, scope, request);
   return finish(std::move(request), scope, body, error);
 }

@@ -19,18 +19,27 @@ namespace halfbyte::server {
 
 struct GenerationRequest {
   bool is_chat = false;
+  std::string id;                                  // of the answer; empty: a random one
   std::string model;                               // as asked for
   std::vector<std::vector<std::int32_t>> prompts;  // ids
+  std::vector<std::string> prompt_texts;           // with `echo`
   SamplingParams sampling;                         // max_new_tokens: see `max_tokens`
   std::optional<std::int64_t> max_tokens;          // none: the rest of the context
   std::int64_t n = 1;
   std::vector<std::string> stop;
+  std::string cache_salt;
   bool include_stop_string = false;
   bool skip_special_tokens = true;
-  bool finds_tool_calls = false;  // in the answer
+  bool echo = false;  // the prompt is the beginning of the text
+  bool return_token_ids = false;
+  Reasoning reasoning = Reasoning::kNone;    // in the answer
+  std::optional<ToolCallFormat> tool_calls;  // searched for in the answer
+  bool one_tool_call = false;                // it ends with the first
   bool stream = false;
   bool include_usage = false;
   bool continuous_usage = false;
+
+  bool wants_token_records() const { return return_token_ids || sampling.num_logprobs >= 0; }
 };
 
 /// What is served, as far as requests depend on it.
@@ -57,6 +66,11 @@ std::vector<std::int32_t> read_token_ids(FieldReader& reader,
                                          std::string_view name,
                                          const Json& array,
                                          std::int64_t vocab_size);
+/// Fields that change which token comes next, and what is told about it.
+void read_sampling_fields(const Json& body,
+                          const RequestScope& scope,
+                          GenerationRequest& request,
+                          std::optional<ApiError>& error);
 /// Fields that both endpoints share.
 void read_shared_fields(const Json& body,
                         const RequestScope& scope,
@@ -65,6 +79,8 @@ void read_shared_fields(const Json& body,
 struct Conversation {
   std::vector<std::int32_t> ids;
   bool has_tools = false;
+  bool one_tool_call = false;
+  Reasoning reasoning = Reasoning::kNone;  // where the answer begins
 };
 /// The conversation in `body` as the template makes it.
 Conversation read_conversation(const Json& body,

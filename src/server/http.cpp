@@ -36,6 +36,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint32_t kMaxHeaderBytes = 64U << 10;
 // How often a quiet connection is looked at when no event would tell that its client has gone.
 constexpr std::chrono::milliseconds kWatchInterval{500};
+constexpr std::string_view kComment = ": keep-alive\n\n";  // of a stream of events
 
 struct Shared {
   HttpOptions options;
@@ -70,6 +71,11 @@ class WakeGuard {
   PendingAnswer& pending_;
 };
 
+// What a peer has closed; what it may have sent before does not matter. A peer that is gone and one
+// that has only ended its requests look alike (kSending) until something is sent to it: then the
+// first resets the connection (kBoth).
+enum class HangUp { kNone, kSending, kBoth };
+
 // Lets a coroutine wait for a call from another thread. Everything but wake() runs on the strand.
 struct Waiter {
   explicit Waiter(const asio::any_io_executor& executor) : timer(executor) {}
@@ -79,13 +85,23 @@ struct Waiter {
   }
   asio::steady_timer timer;
   bool signalled = false;
-  bool client_gone = false;
+  HangUp hang_up = HangUp::kNone;
 };
 
-// True when the peer has closed its side; what it may have sent before does not matter.
-bool has_hung_up(int descriptor) {
+HangUp hang_up_of(int descriptor) {
   pollfd state{.fd = descriptor, .events = POLLRDHUP, .revents = 0};
-  return poll(&state, 1, 0) > 0 && (state.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+  if (poll(&state, 1, 0) <= 0) return HangUp::kNone;
+  if ((state.revents & (POLLHUP | POLLERR)) != 0) return HangUp::kBoth;
+  return (state.revents & POLLRDHUP) != 0 ? HangUp::kSending : HangUp::kNone;
+}
+
+// "/path" of "/path?query" and of "http://host/path?query", which requests to a proxy have.
+std::string path_of(std::string_view target) {
+  target = target.substr(0, target.find('?'));
+  const std::size_t scheme = target.find("://");
+  if (target.starts_with('/') || scheme == std::string_view::npos) return std::string(target);
+  const std::size_t path = target.find('/', scheme + 3);
+  return path == std::string_view::npos ? "/" : std::string(target.substr(path));
 }
 
 HttpRequest to_request(const http::request<http::string_body>& message) {
@@ -94,10 +110,9 @@ HttpRequest to_request(const http::request<http::string_body>& message) {
     return std::string(value.data(), value.size());
   };
   const auto target = message.target();
-  const std::string path(target.data(), target.size());
   const auto method = message.method_string();
   return {.method = std::string(method.data(), method.size()),
-          .path = path.substr(0, path.find('?')),
+          .path = path_of({target.data(), target.size()}),
           .content_type = field(http::field::content_type),
           .authorization = field(http::field::authorization),
           .body = message.body()};
@@ -218,8 +233,10 @@ class Connection {
       asio::post(executor, [waiter] { waiter->signal(); });
     });
     stream_.expires_never();
-    watch_client();
-    if (pending->streams()) {
+    hang_up_ = waiter_->hang_up = HangUp::kNone;
+    watch_client(tcp::socket::wait_read);
+    streams_ = pending->streams();
+    if (streams_) {
       co_await send_events(*pending);
     } else {
       co_await send_whole(*pending);
@@ -229,13 +246,13 @@ class Connection {
 
   // A client that closes wakes the coroutine. A request that is sent ahead makes the socket
   // readable too: from then on wait() looks every kWatchInterval.
-  void watch_client() {
+  void watch_client(tcp::socket::wait_type wanted) {
     stream_.socket().async_wait(
-        tcp::socket::wait_read,
+        wanted,
         [waiter = waiter_, descriptor = stream_.socket().native_handle()](error_code error) {
-          if (error || !has_hung_up(descriptor)) return;
-          waiter->client_gone = true;
-          waiter->signal();
+          if (error) return;
+          waiter->hang_up = std::max(waiter->hang_up, hang_up_of(descriptor));
+          if (waiter->hang_up != HangUp::kNone) waiter->signal();
         });
   }
 
@@ -247,19 +264,41 @@ class Connection {
 
   // Until there is progress, the client has gone, or `limit` has passed.
   asio::awaitable<void> wait(Clock::time_point limit) {
-    while (!waiter_->signalled && !waiter_->client_gone && Clock::now() < limit) {
+    while (!waiter_->signalled && Clock::now() < limit) {
       waiter_->timer.expires_at(std::min(limit, Clock::now() + kWatchInterval));
       error_code ignored;
       co_await waiter_->timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
-      if (has_hung_up(stream_.socket().native_handle())) waiter_->client_gone = true;
+      waiter_->hang_up = std::max(waiter_->hang_up, hang_up_of(stream_.socket().native_handle()));
+      if (waiter_->hang_up > hang_up_) break;
     }
     waiter_->signalled = false;
-    if (waiter_->client_gone) open_ = false;
+    if (waiter_->hang_up > hang_up_) co_await look_after_hang_up();
+  }
+
+  // A client that sends no more may still read: it is sent what no client minds, and is gone when
+  // that is not taken. HTTP/1.0 has nothing of the kind before an answer: there it counts as gone.
+  asio::awaitable<void> look_after_hang_up() {
+    hang_up_ = waiter_->hang_up;
+    const bool can_ask = streams_ || version_ >= 11;
+    if (hang_up_ == HangUp::kBoth || !can_ask) {
+      open_ = false;
+      co_return;
+    }
+    watch_client(tcp::socket::wait_error);
+    if (streams_) {
+      co_await write_piece(std::string(kComment), false);
+    } else {
+      http::response<http::empty_body> interim(http::status::continue_, 11);
+      error_code error;
+      co_await http::async_write(stream_, interim,
+                                 asio::redirect_error(asio::use_awaitable, error));
+      if (error) open_ = false;
+    }
   }
 
   asio::awaitable<void> send_whole(PendingAnswer& pending) {
     while (open_) {
-      co_await wait(Clock::time_point::max());
+      co_await wait(pending.deadline());
       PendingAnswer::Progress progress = pending.advance();
       if (!open_ || !progress.done) continue;
       unwatch_client();
@@ -276,13 +315,14 @@ class Connection {
     const auto quiet = shared_->options.keep_alive_interval;
     while (open_) {
       const bool comments = quiet.count() > 0;
-      co_await wait(comments ? Clock::now() + quiet : Clock::time_point::max());
+      co_await wait(comments ? std::min(Clock::now() + quiet, pending.deadline())
+                             : pending.deadline());
       PendingAnswer::Progress progress = pending.advance();
       if (!open_) co_return;
       if (progress.done) unwatch_client();
       if (progress.bytes.empty() && !progress.done && comments &&
           quiet_since_ + quiet <= Clock::now())
-        progress.bytes = ": keep-alive\n\n";
+        progress.bytes = kComment;
       co_await write_piece(progress.bytes, progress.done);
       if (!progress.done) continue;
       open_ = open_ && keep_alive_ && !progress.close;
@@ -331,8 +371,10 @@ class Connection {
   bool open_ = true;
   bool keep_alive_ = true;
   bool is_head_ = false;  // of the request under way
+  bool streams_ = false;  // the same
   bool chunked_ = true;
   unsigned version_ = 11;
+  HangUp hang_up_ = HangUp::kNone;  // what has been acted upon
   Clock::time_point quiet_since_;
 };
 

@@ -52,6 +52,10 @@ class PendingAnswer {
   virtual bool streams() const = 0;
   /// What came since the last call; may be nothing.
   virtual Progress advance() = 0;
+  /// advance() is called then, if not before.
+  virtual std::chrono::steady_clock::time_point deadline() const {
+    return std::chrono::steady_clock::time_point::max();
+  }
   /// The client has gone: whatever makes the answer stops.
   virtual void cancel() = 0;
 };

@@ -68,6 +68,10 @@ std::string to_text(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+HttpResponse json_response(const Json& json, int status) {
+  return {.status = status, .body = to_text(json)};
+}
+
 std::variant<Json, ApiError> parse_object(std::string_view body) {
   if (const std::size_t bad = find_invalid_utf8(body); bad != std::string_view::npos) {
     return invalid_json(fmt::format("the body is not UTF-8 at byte {}", bad));

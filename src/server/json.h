@@ -21,6 +21,9 @@ using Json = nlohmann::ordered_json;
 /// Compact text; never fails: what is not UTF-8 becomes U+FFFD.
 std::string to_text(const Json& json);
 
+/// A response whose body is `json`.
+HttpResponse json_response(const Json& json, int status = 200);
+
 /// The object in a body, or 400 `invalid_json`: not UTF-8, not JSON, not an object, nested deeper
 /// than 64, or an object of more than 1024 members (looking a name up takes time in each of them).
 std::variant<Json, ApiError> parse_object(std::string_view body);

@@ -7,7 +7,13 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
+#include <iterator>
+#include <mutex>
+
+#include "server/expert_usage.h"
 
 namespace halfbyte::server {
 namespace {
@@ -35,7 +41,8 @@ const Buckets& token_buckets() {
 }  // namespace
 
 struct Metrics::Impl {
-  explicit Impl(const std::string& model_name) : labels{{"model_name", model_name}} {}
+  Impl(const std::string& model_name, bool expert_tokens)
+      : labels{{"model_name", model_name}}, with_expert_tokens(expert_tokens) {}
 
   Family<Gauge>& gauges(const char* name, const char* help) {
     return prometheus::BuildGauge().Name(name).Help(help).Labels(labels).Register(registry);
@@ -50,17 +57,36 @@ struct Metrics::Impl {
         {}, buckets);
   }
 
+  void show_cache(const EngineStats& stats);
+  void count_since_last(const EngineStats& stats);
+
+  std::mutex mutex;  // of the next three
+  EngineStats last;
+  std::int64_t last_decode_tokens = 0;
+  std::chrono::steady_clock::time_point last_throughput = std::chrono::steady_clock::now();
+
   const prometheus::Labels labels;
+  const bool with_expert_tokens;
   prometheus::Registry registry;
   Gauge& running = gauge("halfbyte:num_running_reqs", "Sequences that are decoded or prefilled");
   Gauge& queued = gauge("halfbyte:num_queue_reqs", "Sequences that wait");
   Gauge& usage = gauge("halfbyte:token_usage", "Share of the KV cache in use, 0 to 1");
   Gauge& capacity = gauge("halfbyte:max_total_num_tokens", "Tokens that the KV cache holds");
-  Gauge& used = gauge("halfbyte:num_used_tokens", "Tokens of the KV cache in use, in whole blocks");
+  Gauge& used_tokens =
+      gauge("halfbyte:num_used_tokens", "Tokens of the KV cache in use, in whole blocks");
   Gauge& free_blocks = gauge("halfbyte:num_free_blocks", "Blocks of the KV cache that are free");
   Gauge& steps = gauge("halfbyte:num_steps", "Steps of the engine since start");
   Gauge& prefill = gauge("halfbyte:num_prefill_tokens", "Tokens prefilled since start");
   Gauge& decode = gauge("halfbyte:num_decode_tokens", "Tokens decoded since start");
+  Gauge& hit_rate = gauge("halfbyte:cache_hit_rate",
+                          "Share of prompt tokens found in the prefix cache since start, 0 to 1");
+  Gauge& throughput = gauge("halfbyte:gen_throughput", "Generated tokens a second");
+  Counter& cached =
+      counter("halfbyte:cached_tokens_total", "Prompt tokens found in the prefix cache");
+  Counter& evicted =
+      counter("halfbyte:evicted_tokens_total", "Tokens dropped from the prefix cache");
+  Counter& retracted = counter("halfbyte:num_retracted_requests_total",
+                               "Running sequences sent back to wait for memory");
   Gauge& startup = gauge("halfbyte:startup_time_seconds", "From start to ready");
   Family<Gauge>& states = gauges("halfbyte:engine_state", "1 for the state that it is in");
   Counter& prompt_tokens =
@@ -84,7 +110,8 @@ struct Metrics::Impl {
       histogram("halfbyte:generation_tokens_histogram", "Tokens of an answer", token_buckets());
 };
 
-Metrics::Metrics(const std::string& model_name) : impl_(std::make_unique<Impl>(model_name)) {}
+Metrics::Metrics(const std::string& model_name, bool expert_tokens)
+    : impl_(std::make_unique<Impl>(model_name, expert_tokens)) {}
 Metrics::~Metrics() = default;
 
 void Metrics::count_finished(const std::string& reason,
@@ -116,23 +143,54 @@ void Metrics::set_startup_seconds(double seconds) {
   impl_->startup.Set(seconds);
 }
 
-std::string Metrics::render(const EngineStats& stats, const std::string& state) {
+void Metrics::Impl::show_cache(const EngineStats& stats) {
   const auto used = static_cast<double>(stats.total_blocks - stats.free_blocks);
   const auto block_tokens = static_cast<double>(stats.block_tokens);
   const auto total = static_cast<double>(stats.total_blocks);
+  usage.Set(total > 0 ? used / total : 0.0);
+  capacity.Set(total * block_tokens);
+  used_tokens.Set(used * block_tokens);
+  free_blocks.Set(static_cast<double>(stats.free_blocks));
+  const auto found = static_cast<double>(stats.cached_prompt_tokens);
+  const double wanted = found + static_cast<double>(stats.prefill_tokens);
+  hit_rate.Set(wanted > 0 ? found / wanted : 0.0);
+}
+
+// Counters take differences only.
+void Metrics::Impl::count_since_last(const EngineStats& stats) {
+  const std::lock_guard lock(mutex);
+  const auto add = [](Counter& counter, std::int64_t now, std::int64_t before) {
+    if (now > before) counter.Increment(static_cast<double>(now - before));
+  };
+  add(cached, stats.cached_prompt_tokens, last.cached_prompt_tokens);
+  add(evicted, stats.evicted_tokens, last.evicted_tokens);
+  add(retracted, stats.preemptions, last.preemptions);
+  last = stats;
+  const auto now = std::chrono::steady_clock::now();
+  const std::chrono::duration<double> seconds = now - last_throughput;
+  if (seconds < std::chrono::seconds(1)) return;
+  throughput.Set(static_cast<double>(stats.decode_tokens - last_decode_tokens) / seconds.count());
+  last_decode_tokens = stats.decode_tokens;
+  last_throughput = now;
+}
+
+std::string Metrics::render(const EngineStats& stats,
+                            const std::string& state,
+                            std::span<const ExpertLoad> load) {
   impl_->running.Set(static_cast<double>(stats.running));
   impl_->queued.Set(static_cast<double>(stats.waiting));
-  impl_->usage.Set(total > 0 ? used / total : 0.0);
-  impl_->capacity.Set(total * block_tokens);
-  impl_->used.Set(used * block_tokens);
-  impl_->free_blocks.Set(static_cast<double>(stats.free_blocks));
   impl_->steps.Set(static_cast<double>(stats.steps));
   impl_->prefill.Set(static_cast<double>(stats.prefill_tokens));
   impl_->decode.Set(static_cast<double>(stats.decode_tokens));
+  impl_->show_cache(stats);
+  impl_->count_since_last(stats);
   for (const char* name : kStates) {
     impl_->states.Add({{"state", name}}).Set(state == name ? 1.0 : 0.0);
   }
-  return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
+  std::vector<prometheus::MetricFamily> families = impl_->registry.Collect();
+  std::ranges::move(expert_metrics(load, impl_->labels.at("model_name"), impl_->with_expert_tokens),
+                    std::back_inserter(families));
+  return prometheus::TextSerializer().Serialize(families);
 }
 
 }  // namespace halfbyte::server

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "halfbyte/engine.h"
@@ -13,7 +14,8 @@ namespace halfbyte::server {
 /// What /metrics shows. Thread-safe.
 class Metrics {
  public:
-  explicit Metrics(const std::string& model_name);
+  /// `expert_tokens`: also the tokens of each expert.
+  explicit Metrics(const std::string& model_name, bool expert_tokens = false);
   ~Metrics();
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
@@ -27,8 +29,11 @@ class Metrics {
   void observe_inter_token(double seconds);
   void set_startup_seconds(double seconds);
 
-  /// The Prometheus text; `stats` as they are now, `state` the server's.
-  std::string render(const EngineStats& stats, const std::string& state);
+  /// The Prometheus text; `stats` as they are now, `state` the server's. Throughput is that since
+  /// the last text, if it is a second old.
+  std::string render(const EngineStats& stats,
+                     const std::string& state,
+                     std::span<const ExpertLoad> load = {});
 
  private:
   struct Impl;

@@ -28,8 +28,21 @@ double number_or(const Json& object, const char* name, double otherwise) {
 
 }  // namespace
 
+const std::vector<std::string>& tool_call_parsers() {
+  static const std::vector<std::string> names = {
+      "auto",     "none",       "qwen3",       "qwen25",      "hermes",
+      "deepseek", "deepseekv3", "deepseekv31", "deepseek_v3", "deepseek_v31"};
+  return names;
+}
+
+const std::vector<std::string>& reasoning_parsers() {
+  static const std::vector<std::string> names = {
+      "auto", "none", "qwen3", "deepseek-r1", "deepseek-v3", "deepseek_r1", "deepseek_v3"};
+  return names;
+}
+
 Result<std::unique_ptr<ModelText>> ModelText::load(const std::string& directory,
-                                                   bool openai_defaults) {
+                                                   const TextOptions& options) {
   auto text = std::make_unique<ModelText>();
   HALFBYTE_ASSIGN_OR_RETURN(text->tokenizer_, Tokenizer::load(directory));
   auto chat_template = ChatTemplate::load(directory);
@@ -38,11 +51,32 @@ Result<std::unique_ptr<ModelText>> ModelText::load(const std::string& directory,
   } else if (chat_template.status().code() != StatusCode::kNotFound) {
     return chat_template.take_status();
   }
-  const auto marker = text->tokenizer_->encode("<tool_call>");
-  text->writes_tool_calls_ = marker.ok() && marker->size() == 1;
+  text->choose_parsers(options);
   HALFBYTE_RETURN_IF_ERROR(text->read_bos(directory));
-  if (!openai_defaults) HALFBYTE_RETURN_IF_ERROR(text->read_defaults(directory));
+  if (!options.openai_defaults) HALFBYTE_RETURN_IF_ERROR(text->read_defaults(directory));
   return text;
+}
+
+bool ModelText::has_token(std::string_view text) const {
+  const auto ids = tokenizer_->encode(text);
+  return ids.ok() && ids->size() == 1;
+}
+
+// Every name of reasoning_parsers() is the same parser: where it begins is the prompt's affair.
+void ModelText::choose_parsers(const TextOptions& options) {
+  const bool is_auto = options.tool_call_parser == "auto";
+  const auto has_marker = [this](ToolCallFormat format) {
+    return has_token(tool_call_marker(format));
+  };
+  if (options.tool_call_parser.starts_with("deepseek") ||
+      (is_auto && has_marker(ToolCallFormat::kDeepSeek))) {
+    tool_call_format_ = ToolCallFormat::kDeepSeek;
+  } else if (!is_auto || has_marker(ToolCallFormat::kQwen3)) {
+    tool_call_format_ = ToolCallFormat::kQwen3;
+  }
+  if (options.tool_call_parser == "none") tool_call_format_.reset();
+  has_reasoning_ = options.reasoning_parser == "auto" ? has_token("<think>")
+                                                      : options.reasoning_parser != "none";
 }
 
 Status ModelText::read_bos(const std::string& directory) {
@@ -61,20 +95,19 @@ Status ModelText::read_defaults(const std::string& directory) {
   const double temperature = number_or(config, "temperature", 1.0);
   const double top_p = number_or(config, "top_p", 1.0);
   const double top_k = number_or(config, "top_k", 0.0);
-  if (temperature < 0.0 || top_p <= 0.0 || top_p > 1.0 || top_k < -1.0 || top_k > 1e9) {
+  const double min_p = number_or(config, "min_p", 0.0);
+  const double repetition_penalty = number_or(config, "repetition_penalty", 1.0);
+  const bool is_legal = temperature >= 0.0 && top_p > 0.0 && top_p <= 1.0 && top_k >= -1.0 &&
+                        top_k <= 1e9 && min_p >= 0.0 && min_p <= 1.0 && repetition_penalty > 0.0 &&
+                        repetition_penalty <= 2.0;
+  if (!is_legal) {
     return {StatusCode::kCorruptData,
-            fmt::format("{}/generation_config.json: temperature {}, top_p {}, top_k {} are out of "
-                        "range; --sampling-defaults openai ignores them",
-                        directory, temperature, top_p, top_k)};
+            fmt::format("{}/generation_config.json: temperature {}, top_p {}, top_k {}, min_p {}, "
+                        "repetition_penalty {} are out of range; --sampling-defaults openai "
+                        "ignores them",
+                        directory, temperature, top_p, top_k, min_p, repetition_penalty)};
   }
-  defaults_ = {temperature, top_p, static_cast<std::int64_t>(top_k)};
-  for (const auto& [name, harmless] : {std::pair("repetition_penalty", 1.0), {"min_p", 0.0}}) {
-    const double value = number_or(config, name, harmless);
-    if (value == harmless) continue;
-    notices_.push_back(fmt::format(
-        "generation_config.json asks for {} {}, which is not supported and has no effect", name,
-        value));
-  }
+  defaults_ = {temperature, top_p, static_cast<std::int64_t>(top_k), min_p, repetition_penalty};
   return {};
 }
 

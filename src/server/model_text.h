@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "text/chat_template.h"
+#include "text/reasoning_parser.h"
 #include "text/tokenizer.h"
+#include "text/tool_call_parser.h"
 
 namespace halfbyte::server {
 
@@ -20,29 +22,45 @@ struct SamplingDefaults {
   double temperature = 1.0;
   double top_p = 1.0;
   std::int64_t top_k = 0;
+  double min_p = 0.0;
+  double repetition_penalty = 1.0;
 };
+
+/// "auto" goes by the model's vocabulary, "none" is off; see tool_call_parsers(),
+/// reasoning_parsers().
+struct TextOptions {
+  bool openai_defaults = false;  // SamplingDefaults as above, whatever generation_config.json says
+  std::string tool_call_parser = "auto";
+  std::string reasoning_parser = "auto";
+};
+
+/// Names that TextOptions take.
+const std::vector<std::string>& tool_call_parsers();
+const std::vector<std::string>& reasoning_parsers();
 
 /// Immutable; any thread.
 class ModelText {
  public:
   /// Reads tokenizer, chat template (none is fine; one that cannot be read is an error),
-  /// generation_config.json (unless `openai_defaults`) and tokenizer_config.json of a directory.
+  /// generation_config.json and tokenizer_config.json of a directory.
   static Result<std::unique_ptr<ModelText>> load(const std::string& directory,
-                                                 bool openai_defaults);
+                                                 const TextOptions& options);
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   const ChatTemplate* chat_template() const { return chat_template_.get(); }  // null: none
-  /// Whether the vocabulary has Qwen3's "<tool_call>": then answers are searched for calls.
-  bool writes_tool_calls() const { return writes_tool_calls_; }
+  /// How answers write tool calls; none: they are not searched for any.
+  std::optional<ToolCallFormat> tool_call_format() const { return tool_call_format_; }
+  /// Whether answers are searched for reasoning.
+  bool has_reasoning() const { return has_reasoning_; }
   const SamplingDefaults& defaults() const { return defaults_; }
-  /// What generation_config.json asks for and the engine cannot do, one line each.
-  const std::vector<std::string>& notices() const { return notices_; }
 
   /// Ids of a raw prompt: with a BOS in front where tokenizer_config.json has add_bos_token and
   /// the text does not begin with it.
   Result<std::vector<std::int32_t>> encode_prompt(const std::string& text) const;
 
  private:
+  bool has_token(std::string_view text) const;
+  void choose_parsers(const TextOptions& options);
   Status read_bos(const std::string& directory);
   Status read_defaults(const std::string& directory);
 
@@ -50,8 +68,8 @@ class ModelText {
   std::unique_ptr<ChatTemplate> chat_template_;
   SamplingDefaults defaults_;
   std::optional<std::int32_t> bos_id_;
-  bool writes_tool_calls_ = false;
-  std::vector<std::string> notices_;
+  std::optional<ToolCallFormat> tool_call_format_;
+  bool has_reasoning_ = false;
 };
 
 }  // namespace halfbyte::server

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "server/logprobs.h"
+
 namespace halfbyte::server {
 namespace {
 
@@ -10,7 +12,8 @@ Json to_json(const Usage& usage) {
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", 0}}}};
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+          {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
 }
 
 void append_random(std::string& text, std::uint64_t random) {
@@ -18,6 +21,14 @@ void append_random(std::string& text, std::uint64_t random) {
   for (int i = 0; i < 12; ++i, random >>= 5) {
     text += kAlphabet[random & 31];
   }
+}
+
+Json ids_of(const AnswerWriter::Tokens& tokens) {
+  Json ids = Json::array();
+  for (const TokenRecord& token : tokens) {
+    ids.push_back(token.id);
+  }
+  return ids;
 }
 
 }  // namespace
@@ -33,16 +44,36 @@ std::string new_response_id(bool is_chat, std::uint64_t random_high, std::uint64
   return id;
 }
 
-std::string_view AnswerWriter::chunk_object() const {
-  return request_.is_chat ? "chat.completion.chunk" : "text_completion";
-}
-
 Json AnswerWriter::head(std::string_view object) const {
   return {{"id", id_}, {"object", object}, {"created", created_}, {"model", request_.model}};
 }
 
-std::string AnswerWriter::chunk(Json choice, const Usage& usage) const {
-  Json json = head(chunk_object());
+Json AnswerWriter::choice_head(std::size_t choice_idx, std::string_view key, Json value) const {
+  Json choice = {{"index", choice_idx}};
+  choice[std::string(key)] = std::move(value);
+  choice["logprobs"] = nullptr;
+  choice["finish_reason"] = nullptr;
+  return choice;
+}
+
+void AnswerWriter::add_tokens(const Tokens& tokens, Json& choice) const {
+  if (request_.return_token_ids) choice["token_ids"] = ids_of(tokens);
+  const int num_logprobs = request_.sampling.num_logprobs;
+  if (num_logprobs < 0 || tokens.empty()) return;
+  choice["logprobs"] = request_.is_chat ? chat_logprobs(tokens, tokenizer_)
+                                        : completion_logprobs(tokens, tokenizer_, num_logprobs > 0);
+}
+
+void AnswerWriter::add_end(const Choice& ended, Json& choice) const {
+  choice["finish_reason"] = ended.finish_reason();
+  choice["stop_reason"] = ended.stop_reason();
+}
+
+// ---------------------------------------------------------------- events
+
+std::string AnswerWriter::chunk(Json choice, const Tokens& tokens, const Usage& usage) const {
+  Json json = head(request_.is_chat ? "chat.completion.chunk" : "text_completion");
+  add_tokens(tokens, choice);
   json["choices"] = Json::array({std::move(choice)});
   if (request_.include_usage) {
     json["usage"] = request_.continuous_usage ? to_json(usage) : Json();
@@ -50,35 +81,41 @@ std::string AnswerWriter::chunk(Json choice, const Usage& usage) const {
   return to_event(json);
 }
 
-std::string AnswerWriter::role_event(std::size_t choice_idx, const Usage& usage) const {
-  if (!request_.is_chat) return {};
-  return chunk({{"index", choice_idx},
-                {"delta", {{"role", "assistant"}, {"content", ""}}},
-                {"logprobs", nullptr},
-                {"finish_reason", nullptr}},
-               usage);
+std::string AnswerWriter::first_event(std::size_t choice_idx,
+                                      const Choice& choice,
+                                      const Usage& usage) const {
+  if (!request_.is_chat && !request_.return_token_ids) return {};
+  Json json = request_.is_chat
+                  ? choice_head(choice_idx, "delta", {{"role", "assistant"}, {"content", ""}})
+                  : choice_head(choice_idx, "text", "");
+  if (request_.return_token_ids) {
+    json["prompt_token_ids"] = request_.prompts[choice.prompt_idx()];
+  }
+  return chunk(std::move(json), {}, usage);
+}
+
+std::string AnswerWriter::reasoning_event(std::size_t choice_idx,
+                                          const std::string& text,
+                                          const Tokens& tokens,
+                                          const Usage& usage) const {
+  return chunk(choice_head(choice_idx, "delta", {{"reasoning_content", text}}), tokens, usage);
 }
 
 std::string AnswerWriter::text_event(std::size_t choice_idx,
                                      const std::string& text,
+                                     const Tokens& tokens,
                                      const Usage& usage) const {
-  Json choice = {{"index", choice_idx}};
-  if (request_.is_chat) {
-    choice["delta"] = {{"content", text}};
-  } else {
-    choice["text"] = text;
-  }
-  choice["logprobs"] = nullptr;
-  choice["finish_reason"] = nullptr;
-  return chunk(std::move(choice), usage);
+  Json json = request_.is_chat ? choice_head(choice_idx, "delta", {{"content", text}})
+                               : choice_head(choice_idx, "text", text);
+  return chunk(std::move(json), tokens, usage);
 }
 
-// The id is the answer's, with the call's place at the end.
+// The id is the answer's, as far as there is room, with the call's place at the end.
 Json AnswerWriter::describe(std::size_t choice_idx,
                             std::size_t call_idx,
                             const ToolCall& call) const {
-  const std::string random = id_.substr(id_.find('-') + 1, 18);
-  return {{"id", fmt::format("call_{}{:02x}{:04x}", random, choice_idx, call_idx)},
+  const std::string_view random = std::string_view(id_).substr(id_.find('-') + 1);
+  return {{"id", fmt::format("call_{:0>18.18}{:02x}{:04x}", random, choice_idx, call_idx)},
           {"type", "function"},
           {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
 }
@@ -86,18 +123,41 @@ Json AnswerWriter::describe(std::size_t choice_idx,
 std::string AnswerWriter::call_event(std::size_t choice_idx,
                                      std::size_t call_idx,
                                      const ToolCall& call,
+                                     const Tokens& tokens,
                                      const Usage& usage) const {
   Json delta = {{"index", call_idx}};
   delta.update(describe(choice_idx, call_idx, call));
-  return chunk({{"index", choice_idx},
-                {"delta", {{"tool_calls", Json::array({std::move(delta)})}}},
-                {"logprobs", nullptr},
-                {"finish_reason", nullptr}},
-               usage);
+  Json calls = {{"tool_calls", Json::array({std::move(delta)})}};
+  return chunk(choice_head(choice_idx, "delta", std::move(calls)), tokens, usage);
 }
 
-Json AnswerWriter::message(std::size_t choice_idx, const ToolCallParser::Parsed& answer) const {
+std::string AnswerWriter::finish_event(std::size_t choice_idx,
+                                       const Choice& choice,
+                                       const Tokens& tokens,
+                                       const Usage& usage) const {
+  Json json = request_.is_chat ? choice_head(choice_idx, "delta", Json::object())
+                               : choice_head(choice_idx, "text", "");
+  add_end(choice, json);
+  return chunk(std::move(json), tokens, usage);
+}
+
+std::string AnswerWriter::end_events(const Usage& usage) const {
+  std::string events;
+  if (request_.include_usage) {
+    Json json = head(request_.is_chat ? "chat.completion.chunk" : "text_completion");
+    json["choices"] = Json::array();
+    json["usage"] = to_json(usage);
+    events = to_event(json);
+  }
+  events += kDoneEvent;
+  return events;
+}
+
+// ---------------------------------------------------------------- whole answers
+
+Json AnswerWriter::message(std::size_t choice_idx, const AnswerPart& answer) const {
   Json message = {{"role", "assistant"}, {"content", answer.content}};
+  if (!answer.reasoning.empty()) message["reasoning_content"] = answer.reasoning;
   if (answer.calls.empty()) return message;
   if (answer.content.empty()) message["content"] = nullptr;
   Json calls = Json::array();
@@ -108,48 +168,25 @@ Json AnswerWriter::message(std::size_t choice_idx, const ToolCallParser::Parsed&
   return message;
 }
 
-std::string AnswerWriter::finish_event(std::size_t choice_idx,
-                                       const Choice& choice,
-                                       const Usage& usage) const {
-  Json json = {{"index", choice_idx}};
-  if (request_.is_chat) {
-    json["delta"] = Json::object();
-  } else {
-    json["text"] = "";
+Json AnswerWriter::whole_choice(std::size_t choice_idx,
+                                const Choice& choice,
+                                const AnswerPart& answer) const {
+  Json json = request_.is_chat ? choice_head(choice_idx, "message", message(choice_idx, answer))
+                               : choice_head(choice_idx, "text", answer.content);
+  add_tokens(answer.tokens, json);
+  add_end(choice, json);
+  if (request_.return_token_ids) {
+    json["prompt_token_ids"] = request_.prompts[choice.prompt_idx()];
   }
-  json["logprobs"] = nullptr;
-  json["finish_reason"] = choice.finish_reason();
-  json["stop_reason"] = choice.stop_reason();
-  return chunk(std::move(json), usage);
-}
-
-std::string AnswerWriter::end_events(const Usage& usage) const {
-  std::string events;
-  if (request_.include_usage) {
-    Json json = head(chunk_object());
-    json["choices"] = Json::array();
-    json["usage"] = to_json(usage);
-    events = to_event(json);
-  }
-  events += kDoneEvent;
-  return events;
+  return json;
 }
 
 std::string AnswerWriter::response(const std::vector<Choice>& choices,
-                                   const std::vector<ToolCallParser::Parsed>& answers,
+                                   const std::vector<AnswerPart>& answers,
                                    const Usage& usage) const {
   Json list = Json::array();
   for (std::size_t i = 0; i < choices.size(); ++i) {
-    Json choice = {{"index", i}};
-    if (request_.is_chat) {
-      choice["message"] = message(i, answers[i]);
-    } else {
-      choice["text"] = answers[i].content;
-    }
-    choice["logprobs"] = nullptr;
-    choice["finish_reason"] = choices[i].finish_reason();
-    choice["stop_reason"] = choices[i].stop_reason();
-    list.push_back(std::move(choice));
+    list.push_back(whole_choice(i, choices[i], answers[i]));
   }
   Json json = head(request_.is_chat ? "chat.completion" : "text_completion");
   json["choices"] = std::move(list);

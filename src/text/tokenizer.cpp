@@ -118,7 +118,7 @@ class Encoder {
 
   Status append_text(std::string_view text) {
     if (pre_tokenizer_.add_prefix_space() && !text.starts_with(' ')) {
-      text = keep(" " + std::string(text));
+      text = keep(std::string(1, ' ').append(text));
     }
     pieces_.clear();
     HALFBYTE_RETURN_IF_ERROR(pre_tokenizer_.split(text, pieces_));

@@ -1,50 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "text/tool_call_parser.h"
 
-#include <algorithm>
-#include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
+
+#include "text/markers.h"
+#include "text/tool_call_format.h"
 
 namespace halfbyte {
 namespace {
 
-using Json = nlohmann::ordered_json;
+// Where a call opens in a text; kPartial: what is there could become it; kNone: `begin` is the end.
+struct Opening {
+  MarkerFit fit = MarkerFit::kNone;
+  std::size_t begin = 0;
+  std::size_t size = 0;  // with the marker of a section before it
+};
 
-constexpr std::string_view kOpen = "<tool_call>";
-constexpr std::string_view kClose = "</tool_call>";
-constexpr int kMaxDepth = 64;
-
-bool is_blank(std::string_view text) {
-  return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
-}
-
-// Bytes at the end that could be the beginning of kOpen.
-std::size_t num_held(std::string_view text) {
-  for (std::size_t size = std::min(kOpen.size() - 1, text.size()); size > 0; --size) {
-    if (kOpen.starts_with(text.substr(text.size() - size))) return size;
+Opening opening_at(std::string_view text, std::size_t begin, const ToolCallParser::Syntax& syntax) {
+  std::string_view rest = text.substr(begin);
+  if (!syntax.section_open.empty()) {
+    const MarkerFit section = fit_marker(rest, syntax.section_open);
+    if (section == MarkerFit::kPartial) return {section, begin, 0};
+    if (section == MarkerFit::kWhole) rest = skip_blanks(rest.substr(syntax.section_open.size()));
   }
-  return 0;
+  const std::size_t skipped = text.size() - begin - rest.size();
+  return {fit_marker(rest, syntax.open), begin, skipped + syntax.open.size()};
 }
 
-std::optional<ToolCall> parse_call(std::string_view text) {
-  bool too_deep = false;
-  const auto check_depth = [&too_deep](int depth, Json::parse_event_t, Json&) {
-    too_deep = too_deep || depth > kMaxDepth;
-    return !too_deep;
-  };
-  const Json call = Json::parse(text, check_depth, false);
-  if (too_deep || !call.is_object()) return std::nullopt;
-  const auto name = call.find("name");
-  if (name == call.end() || !name->is_string()) return std::nullopt;
-  const auto arguments = call.find("arguments");
-  if (arguments == call.end()) return ToolCall{name->get<std::string>(), "{}"};
-  const bool is_text = arguments->is_string();
-  return ToolCall{name->get<std::string>(),
-                  is_text ? arguments->get<std::string>() : arguments->dump()};
+// Every marker begins with '<'.
+Opening find_opening(std::string_view text, const ToolCallParser::Syntax& syntax) {
+  for (std::size_t at = text.find('<'); at != std::string_view::npos; at = text.find('<', at + 1)) {
+    const Opening opening = opening_at(text, at, syntax);
+    if (opening.fit != MarkerFit::kNone) return opening;
+  }
+  return {MarkerFit::kNone, text.size(), 0};
 }
 
 }  // namespace
+
+ToolCallParser::ToolCallParser(ToolCallFormat format) : syntax_(syntax_of(format)) {}
 
 ToolCallParser::Parsed ToolCallParser::push(std::string_view piece) {
   Parsed parsed;
@@ -58,8 +52,8 @@ ToolCallParser::Parsed ToolCallParser::finish() {
   Parsed parsed;
   const std::string rest = std::exchange(pending_, {});
   if (in_call_) {
-    parsed.content = std::string(kOpen) + rest;
-  } else if (!after_call_ || !is_blank(rest)) {
+    add_content(opening_ + rest, parsed);
+  } else if (!after_call_ || !skip_blanks(rest).empty()) {
     add_content(rest, parsed);
   }
   return parsed;
@@ -67,33 +61,44 @@ ToolCallParser::Parsed ToolCallParser::finish() {
 
 // Text up to a call, or as much as is known to be text. True when a call begins.
 bool ToolCallParser::take_content(Parsed& parsed) {
-  const std::size_t open = pending_.find(kOpen);
-  if (open != std::string::npos) {
-    const std::string text = pending_.substr(0, open);
-    if (!before_text_ || !is_blank(text)) add_content(text, parsed);
-    pending_.erase(0, open + kOpen.size());
-    in_call_ = true;
-    return true;
+  if (!skip_section_end()) return false;
+  const Opening opening = find_opening(pending_, syntax_);
+  const std::string text = pending_.substr(0, opening.begin);
+  const bool is_blank = before_text_ && skip_blanks(text).empty();
+  if (!is_blank) {
+    add_content(text, parsed);
+    pending_.erase(0, opening.begin);
   }
-  const std::size_t size = pending_.size() - num_held(pending_);
-  if (before_text_ && is_blank(std::string_view(pending_).substr(0, size))) return false;
-  add_content(pending_.substr(0, size), parsed);
-  pending_.erase(0, size);
-  return false;
+  if (opening.fit != MarkerFit::kWhole) return false;
+  opening_ = pending_.substr(0, opening.size + (is_blank ? opening.begin : 0));
+  pending_.erase(0, opening_.size());
+  in_call_ = true;
+  return true;
+}
+
+// Drops the marker behind the last call. False while it is open whether it comes.
+bool ToolCallParser::skip_section_end() {
+  if (!after_call_ || syntax_.section_close.empty()) return true;
+  const std::string_view rest = skip_blanks(pending_);
+  const MarkerFit fit = fit_marker(rest, syntax_.section_close);
+  if (fit == MarkerFit::kWhole) {
+    pending_.erase(0, pending_.size() - rest.size() + syntax_.section_close.size());
+  }
+  return fit != MarkerFit::kPartial;
 }
 
 // False while the call has no end.
 bool ToolCallParser::take_call(Parsed& parsed) {
-  const std::size_t close = pending_.find(kClose);
+  const std::size_t close = pending_.find(syntax_.close);
   if (close == std::string::npos) return false;
   const std::string text = pending_.substr(0, close);
-  pending_.erase(0, close + kClose.size());
+  pending_.erase(0, close + syntax_.close.size());
   in_call_ = false;
-  if (auto call = parse_call(text)) {
+  if (auto call = syntax_.parse(text)) {
     parsed.calls.push_back(std::move(*call));
     after_call_ = before_text_ = true;
   } else {
-    add_content(std::string(kOpen) + text + std::string(kClose), parsed);
+    add_content(opening_ + text + std::string(syntax_.close), parsed);
   }
   return true;
 }

@@ -79,12 +79,18 @@ class LifeCycle(unittest.TestCase):
         self.assertEqual(server.request("POST", path, body, {"Authorization": "Bearer secret"})[0], 200)
         self.assertEqual(server.stop(), 0)
 
+    def test_asks_for_the_admin_key_where_it_controls(self):
+        server = Server(COMMAND, MODEL, "--api-key", "secret", "--admin-api-key", "admin").ready()
+        for key, want in (("secret", 401), ("admin", 200)):
+            self.assertEqual(server.request("POST", "/flush_cache", None, {"Authorization": f"bearer {key}"})[0], want)
+        self.assertEqual(server.stop(), 0)
+
     def test_names_what_is_wrong_and_exits_with_1(self):
         taken = Server(COMMAND, MODEL)
         for arguments, words in (
                 ([MODEL, "--port", str(taken.port)], "give another --host or --port"),
                 ([MODEL, "--port", "0", "--max-total-tokens", "-1"], "--max-total-tokens"),
-                (["/nothing"], "/nothing"),
+                (["/nothing"], "/nothing: no such folder"),
                 ([MODEL, "--port", "0", "--moe-runner-backend", "cuda_sm90"], "cuda_sm90")):
             done = subprocess.run([COMMAND, "serve", *arguments], capture_output=True, text=True, timeout=60)
             self.assertEqual(done.returncode, 1, done.stderr)

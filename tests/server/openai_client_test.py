@@ -46,6 +46,13 @@ class OfficialClient(unittest.TestCase):
         answer = self.client.completions.create(model=MODEL_NAME, prompt="12 / 4 =", max_tokens=4, temperature=0)
         self.assertEqual(answer.choices[0].finish_reason, "length")
 
+    def test_gives_logprobs(self):
+        chat = self.create(logprobs=True, top_logprobs=2)
+        self.assertEqual(len(chat.choices[0].logprobs.content), chat.usage.completion_tokens)
+        self.assertEqual(len(chat.choices[0].logprobs.content[0].top_logprobs), 2)
+        text = self.client.completions.create(model=MODEL_NAME, prompt="12 / 4 =", max_tokens=4, logprobs=2)
+        self.assertEqual(len(text.choices[0].logprobs.token_logprobs), 4)
+
     def test_leaves_a_stream_early(self):
         stream = self.create(stream=True, extra_body={"ignore_eos": True})
         next(iter(stream))
@@ -54,8 +61,8 @@ class OfficialClient(unittest.TestCase):
 
     def test_raises_the_error_that_fits(self):
         with self.assertRaises(openai.BadRequestError) as caught:
-            self.create(presence_penalty=1.0)
-        self.assertEqual((caught.exception.param, caught.exception.code), ("presence_penalty", "unsupported_value"))
+            self.create(presence_penalty=3.0)
+        self.assertEqual(caught.exception.param, "presence_penalty")
         with self.assertRaises(openai.NotFoundError):
             self.client.chat.completions.create(model="other", messages=MESSAGES)
         with self.assertRaises(openai.AuthenticationError):

@@ -2,6 +2,7 @@
 """Black-box tests of `halfbyte serve` on the shipped model: serve_test.py COMMAND MODEL PROBLEMS."""
 
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -137,7 +138,7 @@ class Serving(unittest.TestCase):
             ("POST", chat, b'{"a": "\xff"}', {}, 400),
             ("POST", chat, b"{}", {"Content-Type": "text/plain"}, 415),
             ("POST", chat, chat_body("Hi", model="other"), {}, 404),
-            ("POST", chat, chat_body("Hi", min_p=0.5), {}, 400),
+            ("POST", chat, chat_body("Hi", min_p=1.5), {}, 400),
             ("POST", chat, chat_body("word " * 2000), {}, 400),
             ("POST", "/v1/completions", {"prompt": ""}, {}, 400),
             ("POST", "/v1/completions", {"prompt": [2048]}, {}, 400),
@@ -183,6 +184,61 @@ class Serving(unittest.TestCase):
             self.server.wait_for_metric("halfbyte:num_aborted_requests_total", aborted + 10), aborted + 10)
         self.assertEqual(self.server.wait_for_metric("halfbyte:num_running_reqs", 0.0), 0.0)
         self.assertEqual(self.server.metric("halfbyte:num_used_tokens"), 0.0)
+
+    def test_gives_logprobs_of_each_token_in_stream_and_whole(self):
+        fields = {"logprobs": True, "top_logprobs": 3, "stop": ["####"]}
+        whole = self.chat(**fields)
+        want = whole["choices"][0]["logprobs"]["content"]
+        self.assertEqual(len(want), whole["usage"]["completion_tokens"])
+        for entry in want:
+            self.assertEqual(len(entry["top_logprobs"]), 3)
+            self.assertEqual(entry["logprob"], entry["top_logprobs"][0]["logprob"], "greedy takes the likeliest")
+            self.assertEqual(bytes(entry["bytes"]).decode(errors="replace"), entry["token"])
+        _, _, data = self.server.request("POST", "/v1/chat/completions", chat_body(QUESTION, stream=True, **fields))
+        got = [c["choices"][0]["logprobs"] for c in events(data)]
+        self.assertEqual([entry for part in got if part for entry in part["content"]], want)
+
+    def test_obeys_what_changes_the_next_token(self):
+        ids = {"return_token_ids": True, "max_tokens": 4}
+        biased = self.chat(logit_bias={"40": 100}, **ids)["choices"][0]["token_ids"]
+        self.assertEqual(biased, [40] * 4)
+        varied = self.chat(logit_bias={"40": 50, "41": 49.5}, presence_penalty=1, **ids)["choices"][0]["token_ids"]
+        self.assertEqual(set(varied), {40, 41})
+        greedy = self.chat(**ids)["choices"][0]["token_ids"]
+        self.assertEqual(self.chat(temperature=1.0, min_p=1.0, **ids)["choices"][0]["token_ids"], greedy)
+
+    def test_answers_a_client_that_only_reads_from_now_on(self):
+        for stream in (False, True):
+            chat = json.dumps(chat_body(QUESTION, stream=stream)).encode()
+            raw = self.server.send_raw(
+                b"POST http://localhost/v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+                b"Content-Length: %d\r\n\r\n" % len(chat) + chat)
+            raw.shutdown(socket.SHUT_WR)
+            data = b""
+            while piece := raw.recv(65536):
+                data += piece
+            self.assertIn(b'"finish_reason":"stop"', data)
+            raw.close()
+
+    def test_controls_the_engine(self):
+        self.assertEqual(json_get(self.server, "/health_generate"), (200, {"status": "ready"}))
+        self.assertEqual(json_get(self.server, "/server_info")[1]["engine"]["vocab_size"], 2048)
+        self.assertEqual(json_get(self.server, "/model_info")[1]["max_model_len"], 1024)
+        self.assertEqual(json_get(self.server, "/get_load")[1][0]["num_reqs"], 0)
+        self.chat()
+        self.assertGreater(self.chat()["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
+        self.assertEqual(self.server.request("POST", "/flush_cache")[0], 200)
+        self.assertEqual(self.chat()["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
+
+    def test_ends_a_request_by_its_id(self):
+        answer = {}
+        body = chat_body(QUESTION, ignore_eos=True, rid="mine")
+        thread = threading.Thread(target=lambda: answer.update(self.server.post("/v1/chat/completions", body)[1]))
+        thread.start()
+        while self.server.post("/abort_request", {"rid": "mine"})[1]["num_aborted"] == 0:
+            self.assertTrue(thread.is_alive())
+        thread.join()
+        self.assertEqual((answer["id"], answer["choices"][0]["finish_reason"]), ("mine", "abort"))
 
     def test_lists_models_and_tells_its_version(self):
         status, answer = json_get(self.server, "/v1/models")

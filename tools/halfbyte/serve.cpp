@@ -52,7 +52,11 @@ struct ServeOptions {
   std::int64_t max_queued_requests = 4096;
   std::int64_t shutdown_timeout_s = 120;
   std::int64_t sse_keepalive_s = 15;
-  bool openai_defaults = false;
+  std::int64_t request_timeout_s = 0;
+  std::int64_t watchdog_timeout_s = 300;
+  std::string admin_api_key;
+  server::TextOptions text;
+  bool expert_metrics = false;
 };
 
 // Signals are taken by wait_for_signal() alone: blocked before any thread starts.
@@ -106,7 +110,10 @@ void load_and_get_ready(const ServeOptions& options, Api& api) {
   }
   std::unique_ptr<Engine> engine = loading.get();
   const std::int64_t context = engine->info().max_sequence_tokens;
-  api.set_ready(std::move(engine), context, options.max_queued_requests);
+  api.set_ready(std::move(engine), context,
+                {.max_queued_requests = options.max_queued_requests,
+                 .watchdog_timeout = std::chrono::seconds(options.watchdog_timeout_s),
+                 .notice = print_notice});
 }
 
 // Until nothing is under way, `limit` has passed (false), or a signal comes (false).
@@ -133,16 +140,23 @@ server::ApiOptions api_options(const ServeOptions& options) {
   server::ApiOptions api;
   api.model_names = options.model_names;
   api.api_keys = options.api_keys;
+  api.admin_api_key = options.admin_api_key;
+  api.model_path = options.engine.model_path;
+  api.request_timeout = std::chrono::seconds(options.request_timeout_s);
   api.version = HALFBYTE_VERSION;
   api.notice = print_notice;
+  api.expert_metrics = options.expert_metrics;
   return api;
 }
 
 void print_ready(const ServeOptions& options, const server::SamplingDefaults& defaults) {
-  fmt::print(stderr,
-             "ready: {}; requests that do not say get temperature {}, top_p {}, top_k {} ({})\n",
-             options.model_names.front(), defaults.temperature, defaults.top_p, defaults.top_k,
-             options.openai_defaults ? "--sampling-defaults" : "generation_config.json");
+  fmt::print(
+      stderr,
+      "ready: {}; requests that do not say get temperature {}, top_p {}, top_k {}, min_p {}, "
+      "repetition_penalty {} ({})\n",
+      options.model_names.front(), defaults.temperature, defaults.top_p, defaults.top_k,
+      defaults.min_p, defaults.repetition_penalty,
+      options.text.openai_defaults ? "--sampling-defaults" : "generation_config.json");
 }
 
 void serve(ServeOptions options) {
@@ -153,11 +167,7 @@ void serve(ServeOptions options) {
     options.model_names.push_back(directory_name(options.engine.model_path));
   }
   options.http.keep_alive_interval = std::chrono::seconds(options.sse_keepalive_s);
-  auto text =
-      value_or_exit(server::ModelText::load(options.engine.model_path, options.openai_defaults));
-  for (const std::string& line : text->notices()) {
-    print_notice(line);
-  }
+  auto text = value_or_exit(server::ModelText::load(options.engine.model_path, options.text));
   const server::SamplingDefaults defaults = text->defaults();
   Api api(api_options(options), std::move(text));
   const auto http = value_or_exit(HttpServer::start(
@@ -171,6 +181,10 @@ void serve(ServeOptions options) {
   while (!wait_for_signal(std::chrono::hours(1))) {
   }
   shut_down(api, *http, std::chrono::seconds(options.shutdown_timeout_s));
+  if (!api.is_stuck()) return;
+  fmt::print(stderr, "error: the engine's step never returned\n");
+  std::fflush(nullptr);
+  std::_Exit(1);  // its thread cannot be joined
 }
 
 std::string not_empty(const std::string& given) {
@@ -192,6 +206,9 @@ void add_server_options(CLI::App& command, ServeOptions& options) {
   add("--api-key", options.api_keys, "a key that requests must bring; may be repeated")
       ->allow_extra_args(false)
       ->check(not_empty);
+  add("--admin-api-key", options.admin_api_key,
+      "the key of /flush_cache and /abort_request; opens everything else too")
+      ->check(not_empty);
   add("--api-key-file", options.api_key_file, "a file of keys, one a line");
   add("--max-queued-requests", options.max_queued_requests,
       "requests that may wait; more are refused with 429")
@@ -201,6 +218,15 @@ void add_server_options(CLI::App& command, ServeOptions& options) {
       "seconds that requests under way have to end after a signal")
       ->check(CLI::Range(0, 86400))
       ->capture_default_str();
+  add("--request-timeout", options.request_timeout_s,
+      "seconds until a request's first token, else 408; 0: any")
+      ->check(CLI::Range(0, 86400))
+      ->capture_default_str();
+  add("--watchdog-timeout", options.watchdog_timeout_s,
+      "seconds that a step may take before a notice, and twice that before the engine counts as "
+      "failed; 0: any")
+      ->check(CLI::Range(0, 86400))
+      ->capture_default_str();
   add("--sse-keepalive", options.sse_keepalive_s,
       "seconds between comments in a stream that waits; 0: none")
       ->check(CLI::Range(0, 3600))
@@ -208,11 +234,23 @@ void add_server_options(CLI::App& command, ServeOptions& options) {
   command
       .add_option_function<std::string>(
           "--sampling-defaults",
-          [&options](const std::string& name) { options.openai_defaults = name == "openai"; },
-          "temperature, top_p and top_k of requests without them: the model's "
-          "generation_config.json, or 1, 1 and off")
+          [&options](const std::string& name) { options.text.openai_defaults = name == "openai"; },
+          "temperature, top_p, top_k, min_p and repetition_penalty of requests without them: the "
+          "model's generation_config.json, or 1, 1, off, 0 and 1")
       ->check(CLI::IsMember({"model", "openai"}))
       ->group(kServerGroup);
+  command
+      .add_flag("--enable-expert-metrics", options.expert_metrics,
+                "/metrics has the tokens of each expert of each layer: as many lines as there are")
+      ->group(kServerGroup);
+  add("--tool-call-parser", options.text.tool_call_parser,
+      "how the model writes tool calls; auto: by its vocabulary")
+      ->check(CLI::IsMember(server::tool_call_parsers()))
+      ->capture_default_str();
+  add("--reasoning-parser", options.text.reasoning_parser,
+      "how the model writes its reasoning; auto: by its vocabulary")
+      ->check(CLI::IsMember(server::reasoning_parsers()))
+      ->capture_default_str();
 }
 
 }  // namespace

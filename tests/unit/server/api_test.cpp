@@ -1,165 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requests through everything but the sockets, on an engine whose answers are known (fake_model.h)
-// and the shipped model's tokenizer.
-#include "server/api.h"
+// What requests get, and the life cycle.
+#include <map>
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <condition_variable>
-#include <latch>
-#include <thread>
-
-#include "unit/engine/fake_model.h"
+#include "unit/server/api_fixture.h"
 
 namespace halfbyte::server {
 namespace {
-
-using halfbyte::testing::expected_tokens;
-using halfbyte::testing::fake_prompt;
-using halfbyte::testing::FakeControl;
-using halfbyte::testing::FakeOptions;
-using halfbyte::testing::kFakeEos;
-using halfbyte::testing::start_fake_engine;
-using ::testing::HasSubstr;
-using namespace std::chrono_literals;
-
-std::unique_ptr<ModelText> load_text() {
-  auto text =
-      ModelText::load(std::string(HALFBYTE_SOURCE_DIR) + "/models/gsm-mini-qwen3moe-nvfp4", false);
-  EXPECT_TRUE(text.ok()) << text.status().to_string();
-  return std::move(text).value();
-}
-
-// What a client sees of an answer.
-struct Received {
-  int status = 200;
-  std::string body;
-};
-
-// Waits as a connection does: for wake-ups.
-Received receive(PendingAnswer& pending) {
-  std::mutex mutex;
-  std::condition_variable woken;
-  bool signalled = true;
-  pending.on_progress([&] {
-    const std::lock_guard lock(mutex);
-    signalled = true;
-    woken.notify_one();
-  });
-  Received received;
-  bool done = false;
-  const auto deadline = std::chrono::steady_clock::now() + 20s;
-  while (!done && std::chrono::steady_clock::now() < deadline) {
-    {
-      std::unique_lock lock(mutex);
-      woken.wait_for(lock, 1s, [&] { return signalled; });
-      signalled = false;
-    }
-    PendingAnswer::Progress progress = pending.advance();
-    received.body += progress.bytes;
-    if (progress.response) received = {progress.response->status, progress.response->body};
-    done = progress.done;
-  }
-  pending.on_progress(nullptr);
-  EXPECT_TRUE(done) << "no end within 20 s";
-  return received;
-}
-
-// The events of a stream, without the last, which is [DONE].
-std::vector<Json> events_of(const std::string& body) {
-  std::vector<Json> events;
-  std::string_view rest = body;
-  while (!rest.empty()) {
-    const std::size_t end = rest.find("\n\n");
-    const std::string_view event = rest.substr(0, end);
-    EXPECT_TRUE(event.starts_with("data: ")) << event;
-    rest.remove_prefix(end + 2);
-    if (event == "data: [DONE]") {
-      EXPECT_TRUE(rest.empty()) << "something after [DONE]";
-      return events;
-    }
-    events.push_back(Json::parse(event.substr(6)));
-  }
-  ADD_FAILURE() << "no [DONE]: " << body;
-  return events;
-}
-
-// Two neighbours of ASCII inside a text, some way from its start.
-std::string ascii_part(const std::string& text) {
-  for (std::size_t i = 6; i + 2 < text.size(); ++i) {
-    if ((text[i] & 0x80) == 0 && (text[i + 1] & 0x80) == 0) return text.substr(i, 2);
-  }
-  return {};
-}
-
-class ApiTest : public ::testing::Test {
- protected:
-  void make_ready(const FakeOptions& options = {}, std::int64_t max_queued = 100) {
-    api_.set_ready(start_fake_engine(options, control_), options.max_context_tokens, max_queued);
-  }
-
-  HttpReply send(const std::string& method,
-                 const std::string& path,
-                 const std::string& body = "",
-                 const std::string& type = "application/json") {
-    return api_.handle({method, path, type, "", body});
-  }
-  Received get(const std::string& path) {
-    const HttpReply reply = send("GET", path);
-    const auto& response = std::get<HttpResponse>(reply);
-    return {response.status, response.body};
-  }
-  Received complete(const Json& body) {
-    HttpReply reply = send("POST", "/v1/completions", to_text(body));
-    if (auto* response = std::get_if<HttpResponse>(&reply))
-      return {response->status, response->body};
-    return receive(*std::get<std::shared_ptr<PendingAnswer>>(reply));
-  }
-  Json complete_ok(const Json& body) {
-    const Received received = complete(body);
-    EXPECT_EQ(received.status, 200) << received.body;
-    return Json::parse(received.body);
-  }
-  std::shared_ptr<PendingAnswer> start(const Json& body) {
-    HttpReply reply = send("POST", "/v1/completions", to_text(body));
-    return std::get<std::shared_ptr<PendingAnswer>>(reply);
-  }
-  double metric(const std::string& name) {
-    const std::string text = get("/metrics").body;
-    const std::size_t at = text.find("\n" + name + "{");
-    if (at == std::string::npos) return -1.0;
-    return std::stod(text.substr(text.find("} ", at) + 2));
-  }
-  bool wait_for(const std::string& name, double value) {
-    for (int i = 0; i < 500; ++i) {
-      if (metric(name) == value) return true;
-      std::this_thread::sleep_for(10ms);
-    }
-    return false;
-  }
-
-  // The text and the tokens that a request must get.
-  std::vector<std::int32_t> tokens_for(const std::vector<std::int32_t>& prompt,
-                                       std::int64_t limit) {
-    Request request{prompt, {}};
-    request.sampling.max_new_tokens = limit;
-    return expected_tokens(request, FakeOptions{}.max_context_tokens);
-  }
-  std::string text_for(std::vector<std::int32_t> tokens) {
-    if (!tokens.empty() && tokens.back() == kFakeEos) tokens.pop_back();
-    return load_text()->tokenizer().decode(tokens, true);
-  }
-  static Json body_for(const std::vector<std::int32_t>& prompt, std::int64_t limit) {
-    return {{"prompt", prompt}, {"max_tokens", limit}, {"temperature", 0}};
-  }
-
-  std::latch gate_{1};  // these two outlive the engine
-  FakeControl control_;
-  Api api_{{.model_names = {"fake"}, .api_keys = {}, .version = "1.2.3", .notice = nullptr},
-           load_text()};
-};
 
 TEST_F(ApiTest, AnswersWithTheEnginesTokensAsText) {
   make_ready();
@@ -244,6 +91,87 @@ TEST_F(ApiTest, CutsAtAStopString) {
   EXPECT_TRUE(wait_for("halfbyte:num_running_reqs", 0.0)) << "the rest is cancelled";
 }
 
+// A bias of 100 is more than any difference of the fake's logits.
+TEST_F(ApiTest, BiasesPenalisesAndKeepsToMinTokens) {
+  make_ready();
+  Json body = body_for({1, 2, 3}, 6);
+  body["logit_bias"] = {{"40", 100}, {"41", 60}};
+  body["return_token_ids"] = true;
+  const auto ids = [&] { return complete_ok(body)["choices"][0]["token_ids"]; };
+  EXPECT_EQ(ids(), Json::array({40, 40, 40, 40, 40, 40}));
+  body["repetition_penalty"] = 2;  // halves the logit of 40 once it is there
+  EXPECT_EQ(ids()[1], 41);
+  body.erase("repetition_penalty");
+  body["logit_bias"] = {{std::to_string(kFakeEos), 100}};
+  EXPECT_EQ(ids(), Json::array({kFakeEos}));
+  body["min_tokens"] = 3;
+  EXPECT_GE(ids().size(), 3U);
+  EXPECT_EQ(complete_ok(body)["choices"][0]["finish_reason"], "stop");
+}
+
+TEST_F(ApiTest, GivesALogprobForEachTokenInStreamAndWhole) {
+  make_ready();
+  const auto prompt = fake_prompt(7, 3);
+  Json body = body_for(prompt, 40);
+  body["stop"] = ascii_part(text_for(tokens_for(prompt, 40)));
+  body["logprobs"] = 2;
+  body["return_token_ids"] = true;
+  const Json whole = complete_ok(body);
+  const Json& want = whole["choices"][0]["logprobs"];
+  const auto num_tokens = whole["usage"]["completion_tokens"].get<std::size_t>();
+  body["stream"] = true;
+  std::map<std::string, Json> got;
+  for (const Json& event : events_of(complete(body).body)) {
+    const Json& choice = event["choices"][0];
+    for (const Json& id : choice["token_ids"])
+      got["token_ids"].push_back(id);
+    if (choice["logprobs"].is_null()) continue;
+    for (const auto& [name, list] : choice["logprobs"].items()) {
+      for (const Json& entry : list)
+        got[name].push_back(entry);
+    }
+  }
+  EXPECT_EQ(got["token_ids"], whole["choices"][0]["token_ids"]);
+  for (const char* name : {"tokens", "token_logprobs", "top_logprobs", "text_offset"}) {
+    EXPECT_EQ(want[name].size(), num_tokens) << name;
+    EXPECT_EQ(got[name], want[name]) << name;
+  }
+  for (const Json& logprob : want["token_logprobs"])
+    EXPECT_LE(logprob.get<double>(), 0.0);
+}
+
+TEST_F(ApiTest, EchoesThePrompt) {
+  make_ready();
+  const auto prompt = fake_prompt(7, 3);
+  Json body = body_for(prompt, 5);
+  body["echo"] = true;
+  body["n"] = 2;
+  const std::string want = text_for(prompt) + text_for(tokens_for(prompt, 5));
+  const Json choices = complete_ok(body)["choices"];
+  EXPECT_EQ(choices[0]["text"], want);
+  EXPECT_EQ(choices[1]["text"], want);
+  body["stream"] = true;
+  std::string streamed;
+  for (const Json& event : events_of(complete(body).body)) {
+    const Json& choice = event["choices"][0];
+    if (choice["index"] == 1) streamed += choice["text"].get<std::string>();
+  }
+  EXPECT_EQ(streamed, want);
+}
+
+TEST_F(ApiTest, TellsHowMuchOfThePromptWasCached) {
+  make_ready();
+  const Json body = body_for(fake_prompt(40, 3), 3);
+  const auto cached = [](const Json& answer) {
+    return answer["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
+  };
+  EXPECT_EQ(cached(complete_ok(body)), 0);
+  EXPECT_GE(cached(complete_ok(body)), 16);
+  Json salted = body;
+  salted["cache_salt"] = "another client";
+  EXPECT_EQ(cached(complete_ok(salted)), 0);
+}
+
 TEST_F(ApiTest, StopsAtAStopTokenAndNamesIt) {
   make_ready();
   const auto prompt = fake_prompt(7, 3);
@@ -280,9 +208,12 @@ TEST_F(ApiTest, AnswersARequestAfterEveryRefusal) {
   const auto prompt = fake_prompt(7, 1);
   const Json good = body_for(prompt, 5);
   const std::string want = text_for(tokens_for(prompt, 5));
-  for (const char* bad : {R"({"prompt": ""})", R"({"prompt": [101]})", R"({"prompt": [1], "n": 0})",
-                          R"({"prompt": [1], "stop_token_ids": [101]})", "{", R"({"prompt": 3})",
-                          R"({"prompt": [1], "temperature": -1})"}) {
+  for (const char* bad :
+       {R"({"prompt": ""})", R"({"prompt": [101]})", R"({"prompt": [1], "n": 0})",
+        R"({"prompt": [1], "stop_token_ids": [101]})", "{", R"({"prompt": 3})",
+        R"({"prompt": [1], "temperature": -1})", R"({"prompt": [1], "logit_bias": {"101": 1}})",
+        R"({"prompt": [1], "min_p": 2})", R"({"prompt": [1], "logprobs": 21})",
+        R"({"prompt": [1], "repetition_penalty": 0})", R"({"prompt": [1], "min_tokens": 17})"}) {
     HttpReply reply = send("POST", "/v1/completions", bad);
     EXPECT_EQ(std::get<HttpResponse>(reply).status, 400) << bad;
     EXPECT_EQ(complete_ok(good)["choices"][0]["text"], want) << "after " << bad;
@@ -443,21 +374,6 @@ TEST_F(ApiTest, TokenizesAndBack) {
   const auto good = send("POST", "/detokenize", R"({"tokens": [40, 41]})");
   EXPECT_EQ(Json::parse(std::get<HttpResponse>(good).body)["text"],
             load_text()->tokenizer().decode(std::vector<std::int32_t>{40, 41}, false));
-}
-
-TEST(ApiKeys, AreAskedForWhereverTheModelIsUsed) {
-  Api api({.model_names = {"m"}, .api_keys = {"one", "two"}, .version = "", .notice = nullptr},
-          load_text());
-  const auto status = [&api](const std::string& path, const std::string& authorization) {
-    const HttpReply reply = api.handle({"GET", path, "", authorization, ""});
-    return std::get<HttpResponse>(reply).status;
-  };
-  for (const char* wrong : {"", "one", "Bearer ", "Bearer on", "Bearer onee", "Basic one"})
-    EXPECT_EQ(status("/v1/models", wrong), 401) << wrong;
-  EXPECT_EQ(status("/v1/models", "Bearer one"), 503) << "known, and loading";
-  EXPECT_EQ(status("/v1/models", "Bearer two"), 503);
-  EXPECT_EQ(status("/health", ""), 503);
-  EXPECT_EQ(status("/version", ""), 200);
 }
 
 }  // namespace

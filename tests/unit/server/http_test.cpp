@@ -41,6 +41,7 @@ class Client {
     EXPECT_EQ(send(socket_, text.data(), text.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(text.size()));
   }
+  void end_sending() { shutdown(socket_, SHUT_WR); }
   // What comes until `mark`, or the end.
   std::string read_until(const std::string& mark) {
     std::string text;
@@ -133,6 +134,49 @@ TEST_F(HttpTest, AnswersSeveralRequestsOfAConnection) {
   EXPECT_THAT(client.read_until("GET /d"), HasSubstr("GET /a"));
   client.send_text("POST /e HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
   EXPECT_THAT(client.read_until("POST /ehi"), HasSubstr("POST /ehi"));
+}
+
+// RFC 9112, 3.2.2: a server must take the absolute form.
+TEST_F(HttpTest, TakesWholeUrlsAsTargets) {
+  start();
+  Client client(server_->port());
+  client.send_text(request_for("http://host:1/a/b?c=d"));
+  EXPECT_THAT(client.read_until("GET /a/b"), HasSubstr("GET /a/b"));
+  client.send_text(request_for("HTTPS://host"));
+  EXPECT_THAT(client.read_until("GET /"), HasSubstr("GET /"));
+}
+
+TEST_F(HttpTest, AnswersAClientThatOnlyReadsFromNowOn) {
+  start();
+  Client whole(server_->port());
+  whole.send_text(request_for("/whole"));
+  whole.end_sending();
+  EXPECT_EQ(whole.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  PendingAnswer::Progress answer;
+  answer.done = true;
+  answer.response = HttpResponse{.status = 200, .body = "the answer"};
+  whole_->give(std::move(answer));
+  EXPECT_THAT(whole.read_all(), HasSubstr("the answer"));
+  EXPECT_FALSE(whole_->cancelled);
+
+  Client streaming(server_->port());
+  streaming.send_text(request_for("/stream"));
+  streaming.end_sending();
+  EXPECT_THAT(streaming.read_until(": keep-alive\n\n"), HasSubstr(": keep-alive"));
+  stream_->give(piece("one", false));
+  streaming.read_until("one");
+  stream_->give(piece("two", true));
+  EXPECT_THAT(streaming.read_all(), HasSubstr("two"));
+  EXPECT_FALSE(stream_->cancelled);
+}
+
+// Nothing can be sent before an answer of HTTP/1.0 to find out whether anybody reads it.
+TEST_F(HttpTest, TakesAnOldClientThatSendsNoMoreForGone) {
+  start();
+  Client client(server_->port());
+  client.send_text("GET /whole HTTP/1.0\r\n\r\n");
+  client.end_sending();
+  EXPECT_TRUE(whole_->wait_for_cancel());
 }
 
 TEST_F(HttpTest, SendsEventsAsTheyCome) {

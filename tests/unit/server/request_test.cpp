@@ -16,8 +16,8 @@ constexpr std::int64_t kContext = 64;
 
 const ModelText& model_text() {
   static const std::unique_ptr<ModelText> text = [] {
-    auto loaded = ModelText::load(
-        std::string(HALFBYTE_SOURCE_DIR) + "/models/gsm-mini-qwen3moe-nvfp4", false);
+    auto loaded =
+        ModelText::load(std::string(HALFBYTE_SOURCE_DIR) + "/models/gsm-mini-qwen3moe-nvfp4", {});
     EXPECT_TRUE(loaded.ok()) << loaded.status().to_string();
     return std::move(loaded).value();
   }();
@@ -96,6 +96,26 @@ TEST(Request, RefusesValuesOutOfRange) {
       {R"({"stream": true, "stream_options": {"include_usage": 1}})",
        "stream_options.include_usage"},
       {R"({"ignore_eos": 1})", "ignore_eos"},
+      {R"({"min_p": -0.1})", "min_p"},
+      {R"({"min_p": 1.1})", "min_p"},
+      {R"({"presence_penalty": 2.1})", "presence_penalty"},
+      {R"({"frequency_penalty": -2.1})", "frequency_penalty"},
+      {R"({"repetition_penalty": 0})", "repetition_penalty"},
+      {R"({"repetition_penalty": 2.1})", "repetition_penalty"},
+      {R"({"logit_bias": {"2048": 1}})", "logit_bias"},
+      {R"({"logit_bias": {"-1": 1}})", "logit_bias"},
+      {R"({"logit_bias": {"1.0": 1}})", "logit_bias"},
+      {R"({"logit_bias": {"01": 1}})", "logit_bias"},
+      {R"({"logit_bias": {"99999999999999999999": 1}})", "logit_bias"},
+      {R"({"logit_bias": {"1": 100.5}})", "logit_bias"},
+      {R"({"logit_bias": {"1": "5"}})", "logit_bias"},
+      {R"({"logit_bias": [1]})", "logit_bias"},
+      {R"({"min_tokens": -1})", "min_tokens"},
+      {R"({"min_tokens": 6, "max_tokens": 5})", "min_tokens"},
+      {R"({"min_tokens": 64, "max_tokens": 100})", "min_tokens"},
+      {R"({"logprobs": 1.5})", "logprobs"},
+      {R"({"return_token_ids": 1})", "return_token_ids"},
+      {R"({"cache_salt": 1})", "cache_salt"},
       {R"({"user": 3})", "user"},
       {R"({"model": 3})", "model"},
   };
@@ -104,31 +124,60 @@ TEST(Request, RefusesValuesOutOfRange) {
 }
 
 TEST(Request, NamesWhatTheEngineCannotDo) {
-  const std::vector<Refusal> both = {
-      {R"({"presence_penalty": 0.5})", "presence_penalty", "unsupported_value"},
-      {R"({"frequency_penalty": -1})", "frequency_penalty", "unsupported_value"},
-      {R"({"repetition_penalty": 1.1})", "repetition_penalty", "unsupported_value"},
-      {R"({"min_p": 0.1})", "min_p", "unsupported_value"},
-      {R"({"min_tokens": 3})", "min_tokens", "unsupported_value"},
-      {R"({"logit_bias": {"1": 5}})", "logit_bias", "unsupported_value"},
-      {R"({"logprobs": true})", "logprobs", "unsupported_value"},
-      {R"({"regex": "a*"})", "regex", "unsupported_value"},
-  };
+  const std::vector<Refusal> both = {{R"({"regex": "a*"})", "regex", "unsupported_value"}};
   expect_refused(true, both);
   expect_refused(false, both);
-  expect_refused(true, {{R"({"top_logprobs": 2})", "top_logprobs", "unsupported_value"},
-                        {R"({"response_format": {"type": "json_object"}})", "response_format",
+  expect_refused(true, {{R"({"response_format": {"type": "json_object"}})", "response_format",
                          "unsupported_value"}});
-  expect_refused(false, {{R"({"logprobs": 0})", "logprobs", "unsupported_value"},
-                         {R"({"echo": true})", "echo", "unsupported_value"},
+  expect_refused(false, {{R"({"echo": true, "logprobs": 0})", "logprobs", "unsupported_value"},
                          {R"({"suffix": "x"})", "suffix", "unsupported_value"},
                          {R"({"best_of": 2})", "best_of", "unsupported_value"}});
 }
 
 TEST(Request, TakesUnsupportedFieldsAtValuesThatAskForNothing) {
-  accepted(true, R"({"presence_penalty": 0.0, "frequency_penalty": 0, "logit_bias": {},
-                     "logprobs": false, "response_format": {"type": "text"}, "min_p": null})");
-  accepted(false, R"({"best_of": 2, "n": 2, "echo": false, "suffix": null, "logprobs": null})");
+  accepted(true, R"({"response_format": {"type": "text"}, "regex": null})");
+  accepted(false, R"({"best_of": 2, "n": 2, "suffix": null})");
+}
+
+TEST(Request, HandsOnWhatChangesTheNextToken) {
+  for (const bool is_chat : {true, false}) {
+    const SamplingParams sampling = accepted(is_chat, R"({
+        "min_p": 0.25, "presence_penalty": 2, "frequency_penalty": -2, "repetition_penalty": 1.5,
+        "logit_bias": {"5": 100, "2047": -1.5}, "min_tokens": 3, "max_tokens": 3})")
+                                        .sampling;
+    EXPECT_EQ(sampling.min_p, 0.25F);
+    EXPECT_EQ(sampling.presence_penalty, 2.0F);
+    EXPECT_EQ(sampling.frequency_penalty, -2.0F);
+    EXPECT_EQ(sampling.repetition_penalty, 1.5F);
+    EXPECT_EQ(sampling.logit_bias,
+              (std::vector<std::pair<std::int32_t, float>>{{5, 100.0F}, {2047, -1.5F}}));
+    EXPECT_EQ(sampling.min_new_tokens, 3);
+  }
+}
+
+// OpenAI's two endpoints ask for logprobs in two ways.
+TEST(Request, CountsLogprobs) {
+  EXPECT_EQ(accepted(true, "{}").sampling.num_logprobs, -1);
+  EXPECT_EQ(accepted(true, R"({"logprobs": false, "top_logprobs": 0})").sampling.num_logprobs, -1);
+  EXPECT_EQ(accepted(true, R"({"logprobs": true})").sampling.num_logprobs, 0);
+  EXPECT_EQ(accepted(true, R"({"logprobs": true, "top_logprobs": 20})").sampling.num_logprobs, 20);
+  EXPECT_EQ(accepted(false, "{}").sampling.num_logprobs, -1);
+  EXPECT_EQ(accepted(false, R"({"logprobs": 0})").sampling.num_logprobs, 0);
+  EXPECT_EQ(accepted(false, R"({"logprobs": 20})").sampling.num_logprobs, 20);
+  expect_refused(true, {{R"({"logprobs": 1})", "logprobs"},
+                        {R"({"logprobs": true, "top_logprobs": 21})", "top_logprobs"},
+                        {R"({"logprobs": true, "top_logprobs": -1})", "top_logprobs"},
+                        {R"({"top_logprobs": 2})", "top_logprobs"}});
+  expect_refused(false, {{R"({"logprobs": true})", "logprobs"},
+                         {R"({"logprobs": 21})", "logprobs"},
+                         {R"({"logprobs": -1})", "logprobs"}});
+}
+
+TEST(Request, KeepsPromptsToEcho) {
+  const auto texts = accepted(false, R"({"echo": true, "prompt": ["Hi ", [40, 41]]})").prompt_texts;
+  EXPECT_EQ(texts, (std::vector<std::string>{
+                       "Hi ", model_text().tokenizer().decode(std::vector{40, 41}, true)}));
+  EXPECT_TRUE(accepted(false, "{}").prompt_texts.empty());
 }
 
 TEST(Request, RefusesEmptyPrompts) {
@@ -178,6 +227,8 @@ TEST(Request, HasTheDocumentedDefaults) {
   EXPECT_EQ(chat.sampling.temperature, 1.0F);
   EXPECT_EQ(chat.sampling.top_p, 1.0F);
   EXPECT_EQ(chat.sampling.top_k, 0);
+  EXPECT_EQ(chat.sampling.min_p, 0.0F);
+  EXPECT_EQ(chat.sampling.repetition_penalty, 1.0F);
   EXPECT_EQ(chat.sampling.seed, 77U);
   EXPECT_EQ(chat.n, 1);
   EXPECT_TRUE(chat.skip_special_tokens);
@@ -212,7 +263,7 @@ TEST(Request, KnowsTheModelsByName) {
 }
 
 TEST(Request, NamesUnknownFields) {
-  EXPECT_EQ(unknown_fields(Json::parse(R"({"model": "a", "min_p": 0, "foo": 1})")),
+  EXPECT_EQ(unknown_fields(Json::parse(R"({"model": "a", "min_p": 0, "regex": "", "foo": 1})")),
             std::vector<std::string>{"foo"});
 }
 
@@ -259,6 +310,21 @@ TEST(Conversation, EndsWithTheGenerationPromptUnlessAskedNotTo) {
   EXPECT_TRUE(std::equal(without.begin(), without.end(), with.begin()));
 }
 
+TEST(Conversation, GoesOnInTheLastMessage) {
+  const char* body = R"({"continue_final_message": true, "messages": [
+      {"role": "user", "content": "1 + 1"}, {"role": "assistant", "content": " It is "}]})";
+  const std::string prompt =
+      model_text().tokenizer().decode(accepted(true, body).prompts[0], false);
+  EXPECT_TRUE(prompt.ends_with("assistant\nIt is")) << prompt << ": this template trims";
+  expect_refused(true, {{R"({"continue_final_message": true})", "continue_final_message"},
+                        {R"({"continue_final_message": true, "add_generation_prompt": true,
+                             "messages": [{"role": "assistant", "content": "a"}]})",
+                         "continue_final_message"},
+                        {R"({"continue_final_message": true,
+                             "messages": [{"role": "assistant", "content": " "}]})",
+                         "continue_final_message"}});
+}
+
 TEST(Conversation, ChecksTools) {
   expect_refused(
       true,
@@ -275,6 +341,24 @@ TEST(Conversation, ChecksTools) {
        {R"({"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "required"})",
         "tool_choice", "unsupported_value"}});
   accepted(true, R"({"tools": [{"type": "function", "function": {"name": "f"}}]})");
+}
+
+// The shipped model's vocabulary has no marker of either.
+TEST(Conversation, IsSearchedForWhatTheModelWrites) {
+  const char* body = R"({"tools": [{"type": "function", "function": {"name": "f"}}]})";
+  EXPECT_EQ(accepted(true, body).tool_calls, std::nullopt);
+  EXPECT_EQ(accepted(true, body).reasoning, Reasoning::kNone);
+  const auto told =
+      ModelText::load(std::string(HALFBYTE_SOURCE_DIR) + "/models/gsm-mini-qwen3moe-nvfp4",
+                      {.tool_call_parser = "deepseekv3", .reasoning_parser = "qwen3"});
+  ASSERT_TRUE(told.ok());
+  RequestScope with_parsers = scope();
+  with_parsers.text = told->get();
+  Json json = Json::parse(body);
+  json["messages"] = Json::parse(R"([{"role": "user", "content": "Hi"}])");
+  const auto request = std::get<GenerationRequest>(read_chat_request(json, with_parsers));
+  EXPECT_EQ(request.tool_calls, ToolCallFormat::kDeepSeek);
+  EXPECT_EQ(request.reasoning, Reasoning::kMayBegin);
 }
 
 TEST(Conversation, DoesNotLetTemplateArgumentsReplaceMessages) {

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/logprobs.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+namespace halfbyte::server {
+namespace {
+
+constexpr double kFloor = -9999.0;  // JSON has no infinity
+
+double to_number(float logprob) {
+  return std::max(static_cast<double>(logprob), kFloor);
+}
+
+std::string text_of(std::int32_t id, const Tokenizer& tokenizer) {
+  return tokenizer.decode(std::array{id}, false);
+}
+
+Json describe(const TokenLogprob& token, const Tokenizer& tokenizer) {
+  Json bytes = Json::array();
+  for (const char byte : tokenizer.token_bytes(token.token_id)) {
+    bytes.push_back(static_cast<unsigned char>(byte));
+  }
+  return {{"token", text_of(token.token_id, tokenizer)},
+          {"logprob", to_number(token.logprob)},
+          {"bytes", std::move(bytes)}};
+}
+
+// Text -> logprob of the likeliest, and of the token itself.
+Json top_by_text(const std::vector<TokenLogprob>& logprobs, const Tokenizer& tokenizer) {
+  Json top = Json::object();
+  const auto add = [&](const TokenLogprob& token) {
+    top.emplace(text_of(token.token_id, tokenizer), to_number(token.logprob));
+  };
+  std::ranges::for_each(std::span(logprobs).subspan(1), add);
+  add(logprobs.front());
+  return top;
+}
+
+}  // namespace
+
+Json chat_logprobs(const std::vector<TokenRecord>& tokens, const Tokenizer& tokenizer) {
+  Json content = Json::array();
+  for (const TokenRecord& token : tokens) {
+    Json entry = describe(token.logprobs.front(), tokenizer);
+    Json top = Json::array();
+    for (const TokenLogprob& likely : std::span(token.logprobs).subspan(1)) {
+      top.push_back(describe(likely, tokenizer));
+    }
+    entry["top_logprobs"] = std::move(top);
+    content.push_back(std::move(entry));
+  }
+  return {{"content", std::move(content)}, {"refusal", nullptr}};
+}
+
+Json completion_logprobs(const std::vector<TokenRecord>& tokens,
+                         const Tokenizer& tokenizer,
+                         bool has_top) {
+  Json texts = Json::array(), logprobs = Json::array(), offsets = Json::array();
+  Json top = has_top ? Json::array() : Json();
+  for (const TokenRecord& token : tokens) {
+    texts.push_back(text_of(token.id, tokenizer));
+    logprobs.push_back(to_number(token.logprobs.front().logprob));
+    offsets.push_back(token.text_offset);
+    if (has_top) top.push_back(top_by_text(token.logprobs, tokenizer));
+  }
+  return {{"tokens", std::move(texts)},
+          {"token_logprobs", std::move(logprobs)},
+          {"top_logprobs", std::move(top)},
+          {"text_offset", std::move(offsets)}};
+}
+
+}  // namespace halfbyte::server

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Requests through everything but the sockets, on an engine whose answers are known (fake_model.h)
+// and the shipped model's tokenizer.
+#ifndef HALFBYTE_TESTS_UNIT_SERVER_API_FIXTURE_H_
+#define HALFBYTE_TESTS_UNIT_SERVER_API_FIXTURE_H_
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <latch>
+#include <mutex>
+#include <thread>
+
+#include "server/api.h"
+#include "unit/engine/fake_model.h"
+
+namespace halfbyte::server {
+
+using halfbyte::test::expected_tokens;
+using halfbyte::test::fake_prompt;
+using halfbyte::test::FakeControl;
+using halfbyte::test::FakeOptions;
+using halfbyte::test::kFakeEos;
+using halfbyte::test::start_fake_engine;
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+inline std::unique_ptr<ModelText> load_text() {
+  auto text =
+      ModelText::load(std::string(HALFBYTE_SOURCE_DIR) + "/models/gsm-mini-qwen3moe-nvfp4", {});
+  EXPECT_TRUE(text.ok()) << text.status().to_string();
+  return std::move(text).value();
+}
+
+// What a client sees of an answer.
+struct Received {
+  int status = 200;
+  std::string body;
+};
+
+// Waits as a connection does: for wake-ups.
+inline Received receive(PendingAnswer& pending) {
+  std::mutex mutex;
+  std::condition_variable woken;
+  bool signalled = true;
+  pending.on_progress([&] {
+    const std::lock_guard lock(mutex);
+    signalled = true;
+    woken.notify_one();
+  });
+  Received received;
+  bool done = false;
+  const auto deadline = std::chrono::steady_clock::now() + 20s;
+  while (!done && std::chrono::steady_clock::now() < deadline) {
+    {
+      std::unique_lock lock(mutex);
+      const auto limit = std::min(std::chrono::steady_clock::now() + 1s, pending.deadline());
+      woken.wait_until(lock, limit, [&] { return signalled; });
+      signalled = false;
+    }
+    PendingAnswer::Progress progress = pending.advance();
+    received.body += progress.bytes;
+    if (progress.response) received = {progress.response->status, progress.response->body};
+    done = progress.done;
+  }
+  pending.on_progress(nullptr);
+  EXPECT_TRUE(done) << "no end within 20 s";
+  return received;
+}
+
+// The events of a stream, without the last, which is [DONE].
+inline std::vector<Json> events_of(const std::string& body) {
+  std::vector<Json> events;
+  std::string_view rest = body;
+  while (!rest.empty()) {
+    const std::size_t end = rest.find("\n\n");
+    const std::string_view event = rest.substr(0, end);
+    EXPECT_TRUE(event.starts_with("data: ")) << event;
+    rest.remove_prefix(end + 2);
+    if (event == "data: [DONE]") {
+      EXPECT_TRUE(rest.empty()) << "something after [DONE]";
+      return events;
+    }
+    events.push_back(Json::parse(event.substr(6)));
+  }
+  ADD_FAILURE() << "no [DONE]: " << body;
+  return events;
+}
+
+// Two neighbours of ASCII inside a text, some way from its start.
+inline std::string ascii_part(const std::string& text) {
+  for (std::size_t i = 6; i + 2 < text.size(); ++i) {
+    if ((text[i] & 0x80) == 0 && (text[i + 1] & 0x80) == 0) return text.substr(i, 2);
+  }
+  return {};
+}
+
+inline ApiOptions served_as(const std::string& name) {
+  ApiOptions options;
+  options.model_names = {name};
+  options.version = "1.2.3";
+  return options;
+}
+
+class ApiTest : public ::testing::Test {
+ protected:
+  void make_ready(const FakeOptions& options = {}, std::int64_t max_queued = 100) {
+    make_ready(options, {.max_queued_requests = max_queued});
+  }
+  void make_ready(const FakeOptions& options, DriverOptions driver) {
+    api_.set_ready(start_fake_engine(options, control_), options.max_context_tokens,
+                   std::move(driver));
+  }
+
+  HttpReply send(const std::string& method,
+                 const std::string& path,
+                 const std::string& body = "",
+                 const std::string& type = "application/json") {
+    return api_.handle({method, path, type, "", body});
+  }
+  Received get(const std::string& path) {
+    const HttpReply reply = send("GET", path);
+    const auto& response = std::get<HttpResponse>(reply);
+    return {response.status, response.body};
+  }
+  Received complete(const Json& body) {
+    HttpReply reply = send("POST", "/v1/completions", to_text(body));
+    if (auto* response = std::get_if<HttpResponse>(&reply))
+      return {response->status, response->body};
+    return receive(*std::get<std::shared_ptr<PendingAnswer>>(reply));
+  }
+  Json complete_ok(const Json& body) {
+    const Received received = complete(body);
+    EXPECT_EQ(received.status, 200) << received.body;
+    return Json::parse(received.body);
+  }
+  std::shared_ptr<PendingAnswer> start(const Json& body) {
+    HttpReply reply = send("POST", "/v1/completions", to_text(body));
+    return std::get<std::shared_ptr<PendingAnswer>>(reply);
+  }
+  double metric(const std::string& name) {
+    const std::string text = get("/metrics").body;
+    const std::size_t at = text.find("\n" + name + "{");
+    if (at == std::string::npos) return -1.0;
+    return std::stod(text.substr(text.find("} ", at) + 2));
+  }
+  bool wait_for(const std::string& name, double value) {
+    for (int i = 0; i < 500; ++i) {
+      if (metric(name) == value) return true;
+      std::this_thread::sleep_for(10ms);
+    }
+    return false;
+  }
+
+  // The text and the tokens that a request must get.
+  std::vector<std::int32_t> tokens_for(const std::vector<std::int32_t>& prompt,
+                                       std::int64_t limit) {
+    Request request{prompt, {}};
+    request.sampling.max_new_tokens = limit;
+    return expected_tokens(request, FakeOptions{}.max_context_tokens);
+  }
+  std::string text_for(std::vector<std::int32_t> tokens) {
+    if (!tokens.empty() && tokens.back() == kFakeEos) tokens.pop_back();
+    return load_text()->tokenizer().decode(tokens, true);
+  }
+  static Json body_for(const std::vector<std::int32_t>& prompt, std::int64_t limit) {
+    return {{"prompt", prompt}, {"max_tokens", limit}, {"temperature", 0}};
+  }
+
+  std::latch gate_{1};  // these two outlive the engine
+  FakeControl control_;
+  Api api_{served_as("fake"), load_text()};
+};
+
+}  // namespace halfbyte::server
+
+#endif  // HALFBYTE_TESTS_UNIT_SERVER_API_FIXTURE_H_

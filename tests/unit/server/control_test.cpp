@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Keys, control, and what ends a request from outside.
+#include "unit/server/api_fixture.h"
+
+namespace halfbyte::server {
+namespace {
+
+ApiOptions options_with(std::vector<std::string> keys, std::string admin_key) {
+  ApiOptions options = served_as("m");
+  options.api_keys = std::move(keys);
+  options.admin_api_key = std::move(admin_key);
+  return options;
+}
+
+TEST_F(ApiTest, SaysWhatItServesAndHow) {
+  make_ready();
+  const Json server = Json::parse(get("/server_info").body);
+  EXPECT_EQ(server["version"], "1.2.3");
+  EXPECT_EQ(server["engine"]["vocab_size"], 101);
+  EXPECT_EQ(server["sampling_defaults"]["repetition_penalty"], 1.0);
+  EXPECT_EQ(server["stats"]["num_free_tokens"], server["stats"]["max_total_num_tokens"]);
+  const Json model = Json::parse(get("/model_info").body);
+  EXPECT_EQ(model["max_model_len"], 256);
+  EXPECT_EQ(model["is_generation"], true);
+  EXPECT_EQ(get("/get_load").body,
+            R"([{"dp_rank":0,"num_reqs":0,"num_waiting_reqs":0,"num_tokens":0}])");
+}
+
+TEST_F(ApiTest, ProvesThatTheEngineSteps) {
+  make_ready();
+  HttpReply reply = send("GET", "/health_generate");
+  const Received health = receive(*std::get<std::shared_ptr<PendingAnswer>>(reply));
+  EXPECT_EQ(health.status, 200);
+  EXPECT_EQ(health.body, R"({"status":"ready"})");
+}
+
+TEST_F(ApiTest, EndsTheRequestThatItIsToldTo) {
+  control_.before_forward = [this](int, const Batch&) -> Status {
+    gate_.wait();
+    return {};
+  };
+  make_ready();
+  Json body = body_for(fake_prompt(3, 1), 5);
+  body["rid"] = "mine";
+  const auto mine = start(body);
+  body["rid"] = "other";
+  const auto other = start(body);
+  const auto abort = [this](const char* what) {
+    const HttpReply reply = send("POST", "/abort_request", what);
+    return std::get<HttpResponse>(reply).body;
+  };
+  EXPECT_EQ(abort(R"({"rid": "nobody's"})"), R"({"num_aborted":0})");
+  EXPECT_EQ(abort(R"({"rid": "mine"})"), R"({"num_aborted":1})");
+  EXPECT_THAT(abort("{}"), HasSubstr("rid is required"));
+  gate_.count_down();
+  const Received aborted = receive(*mine);
+  EXPECT_EQ(aborted.status, 200);
+  EXPECT_EQ(Json::parse(aborted.body)["id"], "mine");
+  EXPECT_EQ(Json::parse(aborted.body)["choices"][0]["finish_reason"], "abort");
+  EXPECT_NE(Json::parse(receive(*other).body)["choices"][0]["finish_reason"], "abort");
+}
+
+TEST_F(ApiTest, ForgetsCachedPrefixesWhenToldTo) {
+  make_ready();
+  const Json body = body_for(fake_prompt(40, 3), 3);
+  complete_ok(body);
+  EXPECT_EQ(std::get<HttpResponse>(send("POST", "/flush_cache")).status, 200);
+  EXPECT_EQ(complete_ok(body)["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+}
+
+TEST_F(ApiTest, ReportsAStepThatNeverReturns) {
+  control_.before_forward = [this](int, const Batch&) -> Status {
+    gate_.wait();
+    return {};
+  };
+  std::mutex mutex;
+  std::vector<std::string> notices;
+  make_ready({}, {.watchdog_timeout = 50ms, .notice = [&](std::string_view line) {
+                    const std::lock_guard lock(mutex);
+                    notices.emplace_back(line);
+                  }});
+  const Received answer = complete(body_for(fake_prompt(3, 1), 5));
+  EXPECT_EQ(answer.status, 503);
+  EXPECT_THAT(answer.body, HasSubstr("has not returned"));
+  EXPECT_EQ(api_.state(), ServerState::kFailed);
+  EXPECT_TRUE(api_.is_stuck());
+  EXPECT_EQ(complete(body_for(fake_prompt(3, 1), 5)).status, 503);
+  gate_.count_down();  // so that the test can end
+  const std::lock_guard lock(mutex);
+  ASSERT_EQ(notices.size(), 1U);
+  EXPECT_THAT(notices[0], HasSubstr("step 1 of the engine has not returned"));
+}
+
+TEST(RequestTimeout, EndsWhatHasNoTokenYet) {
+  std::latch gate{1};
+  FakeControl control;
+  control.before_forward = [&gate](int, const Batch&) -> Status {
+    gate.wait();
+    return {};
+  };
+  ApiOptions options = options_with({}, "");
+  options.request_timeout = 30ms;
+  Api api(options, load_text());
+  api.set_ready(start_fake_engine({}, control), 256, {});
+  for (const bool stream : {false, true}) {
+    const Json body = {{"prompt", {1, 2, 3}}, {"stream", stream}};
+    HttpReply reply =
+        api.handle({"POST", "/v1/completions", "application/json", "", to_text(body)});
+    const Received late = receive(*std::get<std::shared_ptr<PendingAnswer>>(reply));
+    EXPECT_EQ(late.status, stream ? 200 : 408);
+    EXPECT_THAT(late.body, HasSubstr("timeout_error"));
+    EXPECT_THAT(late.body, HasSubstr("--request-timeout"));
+  }
+  gate.count_down();
+}
+
+TEST(ApiKeys, OfTheAdminOpenControl) {
+  const auto status = [](Api& with, const std::string& path, const std::string& key) {
+    const HttpReply reply = with.handle({"POST", path, "application/json", "Bearer " + key, "{}"});
+    return std::get<HttpResponse>(reply).status;
+  };
+  Api keys(options_with({"client"}, "admin"), load_text());
+  EXPECT_EQ(status(keys, "/flush_cache", "client"), 401);
+  EXPECT_EQ(status(keys, "/flush_cache", "admin"), 503) << "known, and loading";
+  EXPECT_EQ(status(keys, "/tokenize", "admin"), 503);
+  Api no_admin(options_with({"client"}, ""), load_text());
+  EXPECT_EQ(status(no_admin, "/abort_request", "client"), 401);
+  Api only_admin(options_with({}, "admin"), load_text());
+  EXPECT_EQ(status(only_admin, "/abort_request", "x"), 401);
+  EXPECT_EQ(status(only_admin, "/tokenize", "x"), 503);
+  Api open(options_with({}, ""), load_text());
+  EXPECT_EQ(status(open, "/abort_request", ""), 503);
+}
+
+TEST(ApiKeys, AreAskedForWhereverTheModelIsUsed) {
+  Api api(options_with({"one", "two"}, ""), load_text());
+  const auto status = [&api](const std::string& path, const std::string& authorization) {
+    const HttpReply reply = api.handle({"GET", path, "", authorization, ""});
+    return std::get<HttpResponse>(reply).status;
+  };
+  for (const char* wrong :
+       {"", "one", "Bearer", "Bearer ", "Bearer on", "Bearer onee", "Basic one", "Bearerone"})
+    EXPECT_EQ(status("/v1/models", wrong), 401) << wrong;
+  for (const char* right : {"Bearer one", "bearer one", "BEARER  one"})
+    EXPECT_EQ(status("/v1/models", right), 503) << right << ": known, and loading";
+  EXPECT_EQ(status("/v1/models", "Bearer two"), 503);
+  EXPECT_EQ(status("/health", ""), 503);
+  EXPECT_EQ(status("/version", ""), 200);
+}
+
+}  // namespace
+}  // namespace halfbyte::server
