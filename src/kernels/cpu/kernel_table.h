@@ -18,7 +18,7 @@ namespace halfbyte::cpu {
 /// Rows of x that one pass over a panel serves.
 inline constexpr int kTokenTile = 4;
 
-/// Panels that one row of x passes together where a machine reads several places of memory faster
+/// Panels that few rows of x pass together, where a machine reads several places of memory faster
 /// than one.
 inline constexpr int kPanelStreams = 4;
 
@@ -37,15 +37,17 @@ using PanelDot = void (*)(const PanelView& panel, const float* const* x, int num
 void panel_dot_portable(const PanelView& panel, const float* const* x, int num_x, float* sums);
 void panel_dot_avx2(const PanelView& panel, const float* const* x, int num_x, float* sums);
 
-/// sums[p][0..15] of one row of x and kPanelStreams panels, `panel_bytes` apart: the bits of
-/// PanelDot.
+/// sums[p][t][0..15] of num_x rows of x and kPanelStreams panels, `panel_bytes` apart: the bits of
+/// PanelDot. Not kNvfp4, whose panels in fp32 wait for their decoding.
 using PanelStreamsDot = void (*)(const PanelView& first,
                                  std::int64_t panel_bytes,
-                                 const float* x,
+                                 const float* const* x,
+                                 int num_x,
                                  float* sums);
 void panel_streams_dot_avx2(const PanelView& first,
                             std::int64_t panel_bytes,
-                            const float* x,
+                            const float* const* x,
+                            int num_x,
                             float* sums);
 
 /// h[i] = activation(g[i], u[i]) with the bits of reference::activate. g may be null (not gated);

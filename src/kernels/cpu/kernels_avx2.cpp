@@ -59,35 +59,28 @@ inline __m256 decode_e4m3(const std::uint8_t* src) {
   return _mm256_cvtph_ps(_mm_and_si128(wide, _mm_set1_epi16(static_cast<short>(0xBFFF))));
 }
 
-// Columns 4 * quad .. 4 * quad + 3 of the line at `line`, rows of one half.
+// Columns 4 * quad .. 4 * quad + 3 of a kNvfp4 line, rows of one half.
+inline FourColumns decode_nvfp4_columns(const std::uint8_t* line, int half, int quad) {
+  const __m256i codes = load_256(line + half * 32);
+  const __m256i shifted = quad == 0 ? codes : _mm256_srli_epi16(codes, 4);
+  return decode_e2m1(_mm256_and_si256(shifted, _mm256_set1_epi8(15)));
+}
+
+// One column of a line of the other formats.
 template <WeightFormat kFormat>
-inline FourColumns decode_columns(const std::uint8_t* line, int half, int quad) {
-  if constexpr (kFormat == WeightFormat::kNvfp4) {
-    const __m256i codes = load_256(line + half * 32);
-    const __m256i shifted = quad == 0 ? codes : _mm256_srli_epi16(codes, 4);
-    return decode_e2m1(_mm256_and_si256(shifted, _mm256_set1_epi8(15)));
-  } else if constexpr (kFormat == WeightFormat::kBf16) {
-    const __m256i upper_words = _mm256_set1_epi32(-65536);
-    const __m256i pair0 = load_256(line + quad * 128 + half * 32);
-    const __m256i pair1 = load_256(line + quad * 128 + 64 + half * 32);
-    return {{_mm256_castsi256_ps(_mm256_slli_epi32(pair0, 16)),
-             _mm256_castsi256_ps(_mm256_and_si256(pair0, upper_words)),
-             _mm256_castsi256_ps(_mm256_slli_epi32(pair1, 16)),
-             _mm256_castsi256_ps(_mm256_and_si256(pair1, upper_words))}};
+inline __m256 decode_column(const std::uint8_t* line, int half, std::int64_t col) {
+  static_assert(kFormat != WeightFormat::kNvfp4);
+  if constexpr (kFormat == WeightFormat::kBf16) {
+    const __m256i pair = load_256(line + col / 2 * 64 + half * 32);
+    const __m256i wide = col % 2 == 0 ? _mm256_slli_epi32(pair, 16)
+                                      : _mm256_and_si256(pair, _mm256_set1_epi32(-65536));
+    return _mm256_castsi256_ps(wide);
+  } else if constexpr (kFormat == WeightFormat::kFp8) {
+    return decode_e4m3(line + col * 16 + half * 8);
+  } else if constexpr (kFormat == WeightFormat::kF16) {
+    return _mm256_cvtph_ps(load_128(line + col * 32 + half * 16));
   } else {
-    FourColumns w;
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {
-      const int col = quad * 4 + j;
-      if constexpr (kFormat == WeightFormat::kFp8) {
-        w.column[j] = decode_e4m3(line + col * 16 + half * 8);
-      } else if constexpr (kFormat == WeightFormat::kF16) {
-        w.column[j] = _mm256_cvtph_ps(load_128(line + col * 32 + half * 16));
-      } else {
-        w.column[j] = _mm256_castsi256_ps(load_256(line + col * 64 + half * 32));
-      }
-    }
-    return w;
+    return _mm256_castsi256_ps(load_256(line + col * 64 + half * 32));
   }
 }
 
@@ -135,20 +128,54 @@ struct Sums {
   __m256 of[static_cast<unsigned>(kNumHalves)][static_cast<unsigned>(kNumX)];
 };
 
+// The products of one column are added to `sum`, or begin it.
 template <int kNumX, int kNumHalves>
-inline void add_columns(const FourColumns& w,
+inline void add_column(__m256 w,
+                       int half,
+                       const float* const* x,
+                       std::int64_t col,
+                       bool first,
+                       Sums<kNumX, kNumHalves>& sum) {
+#pragma GCC unroll 4
+  for (int t = 0; t < kNumX; ++t) {
+    const __m256 value = _mm256_broadcast_ss(x[t] + col);
+    sum.of[half][t] = first ? _mm256_mul_ps(w, value) : _mm256_fmadd_ps(w, value, sum.of[half][t]);
+  }
+}
+
+template <int kNumX, int kNumHalves>
+inline void add_nvfp4_columns(const std::uint8_t* line,
+                              int first_half,
+                              const float* const* x,
+                              std::int64_t col,
+                              Sums<kNumX, kNumHalves>& sum) {
+#pragma GCC unroll 2
+  for (int h = 0; h < kNumHalves; ++h) {
+#pragma GCC unroll 2
+    for (int quad = 0; quad < 2; ++quad) {
+      const FourColumns w = decode_nvfp4_columns(line, first_half + h, quad);
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j)
+        add_column(w.column[j], h, x, col + quad * 4 + j, quad + j == 0, sum);
+    }
+  }
+}
+
+// Both halves of a column one after the other: they share its values of x.
+template <WeightFormat kFormat, int kNumX, int kNumHalves>
+inline void add_columns(const std::uint8_t* line,
+                        int first_half,
                         const float* const* x,
                         std::int64_t col,
-                        int half,
-                        bool first,
                         Sums<kNumX, kNumHalves>& sum) {
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) {
-#pragma GCC unroll 4
-    for (int t = 0; t < kNumX; ++t) {
-      const __m256 value = _mm256_broadcast_ss(x[t] + col + j);
-      sum.of[half][t] = first && j == 0 ? _mm256_mul_ps(w.column[0], value)
-                                        : _mm256_fmadd_ps(w.column[j], value, sum.of[half][t]);
+  if constexpr (kFormat == WeightFormat::kNvfp4) {
+    add_nvfp4_columns(line, first_half, x, col, sum);
+  } else {
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) {
+#pragma GCC unroll 2
+      for (int h = 0; h < kNumHalves; ++h)
+        add_column(decode_column<kFormat>(line, first_half + h, j), h, x, col + j, j == 0, sum);
     }
   }
 }
@@ -183,14 +210,13 @@ inline void add_line(const Stream& stream,
   const std::uint8_t* line = line_at<kFormat>(stream.data, line_idx);
   if (stream.prefetches) prefetch_line<kFormat>(line);
   Sums<kNumX, kNumHalves> sum;
+  add_columns<kFormat>(line, stream.first_half, x, line_idx * 8, sum);
 #pragma GCC unroll 2
   for (int h = 0; h < kNumHalves; ++h) {
-    const int half = stream.first_half + h;
-    add_columns(decode_columns<kFormat>(line, half, 0), x, line_idx * 8, h, true, sum);
-    add_columns(decode_columns<kFormat>(line, half, 1), x, line_idx * 8 + 4, h, false, sum);
     __m256 scale = _mm256_setzero_ps();
-    if constexpr (kScaled)
-      scale = load_scale<kFormat>(stream.data, line_idx, stream.group_scale, half);
+    if constexpr (kScaled) {
+      scale = load_scale<kFormat>(stream.data, line_idx, stream.group_scale, stream.first_half + h);
+    }
     add_to_total<kFormat>(sum, h, scale, total);
   }
 }
@@ -206,18 +232,10 @@ inline void add_part_of_line(const Stream& stream,
 #pragma GCC unroll 2
   for (int h = 0; h < kNumHalves; ++h) {
     const int half = stream.first_half + h;
-    const FourColumns w[2] = {decode_columns<kFormat>(line, half, 0),
-                              decode_columns<kFormat>(line, half, 1)};
     Sums<kNumX, kNumHalves> sum;
-#pragma GCC unroll 4
-    for (int t = 0; t < kNumX; ++t) {
-      const float* values = x[t] + line_idx * 8;
-      sum.of[h][t] = _mm256_mul_ps(w[0].column[0], _mm256_broadcast_ss(values));
-      for (std::int64_t col = 1; col < num_cols; ++col) {
-        sum.of[h][t] = _mm256_fmadd_ps(w[col / 4].column[col % 4],
-                                       _mm256_broadcast_ss(values + col), sum.of[h][t]);
-      }
-    }
+    add_column(decode_column<kFormat>(line, half, 0), h, x, line_idx * 8, true, sum);
+    for (std::int64_t j = 1; j < num_cols; ++j)
+      add_column(decode_column<kFormat>(line, half, j), h, x, line_idx * 8 + j, false, sum);
     __m256 scale = _mm256_setzero_ps();
     if constexpr (kFormat == WeightFormat::kFp8)
       scale = load_scale<kFormat>(stream.data, line_idx, stream.group_scale, half);
@@ -273,9 +291,10 @@ inline void add_panels(const PanelView& panel,
     for (int p = 0; p < kPanels; ++p)
       stream[p].group_scale += 16;
   }
-  if (kFormat == WeightFormat::kNvfp4 || panel.cols % 8 == 0) return;
-  for (int p = 0; p < kPanels; ++p)
-    add_part_of_line<kFormat>(stream[p], num_lines, panel.cols % 8, x, total[p]);
+  if constexpr (kFormat != WeightFormat::kNvfp4) {
+    for (int p = 0; p < kPanels && panel.cols % 8 != 0; ++p)
+      add_part_of_line<kFormat>(stream[p], num_lines, panel.cols % 8, x, total[p]);
+  }
 }
 
 // Only the pass that reads the panel first prefetches it.
@@ -290,9 +309,9 @@ void dot_halves(const PanelView& panel, const float* const* x, int first_half, f
 
 // The hardware keeps more lines in flight for four places of memory than for one, and fewer where
 // software prefetches too.
-template <WeightFormat kFormat>
-void dot_streams(PanelView panel, std::int64_t panel_bytes, const float* x, float* sums) {
-  Sums<1, 2> total[kPanelStreams];
+template <WeightFormat kFormat, int kNumX>
+void dot_streams(PanelView panel, std::int64_t panel_bytes, const float* const* x, float* sums) {
+  Sums<kNumX, 2> total[kPanelStreams];
   Stream stream[kPanelStreams];
 #pragma GCC unroll 4
   for (int p = 0; p < kPanelStreams; ++p) {
@@ -300,28 +319,54 @@ void dot_streams(PanelView panel, std::int64_t panel_bytes, const float* x, floa
     stream[p] = stream_of<kFormat>(panel, 0, false);
     panel.data += panel_bytes;
   }
-  add_panels<kFormat, kPanelStreams>(panel, stream, &x, total);
+  add_panels<kFormat, kPanelStreams>(panel, stream, x, total);
 #pragma GCC unroll 4
   for (int p = 0; p < kPanelStreams; ++p)
-    store(total[p], 0, sums + p * kPanelRows);
+    store(total[p], 0, sums + p * kNumX * kPanelRows);
 }
 
-// Few rows of x: both halves in one pass. Four: one half at a time, or the sums would not fit the
-// 16 registers.
+template <WeightFormat kFormat>
+void dot_streams(const PanelView& first,
+                 std::int64_t panel_bytes,
+                 const float* const* x,
+                 int num_x,
+                 float* sums) {
+  switch (num_x) {
+    case 1:
+      return dot_streams<kFormat, 1>(first, panel_bytes, x, sums);
+    case 2:
+      return dot_streams<kFormat, 2>(first, panel_bytes, x, sums);
+    case 3:
+      return dot_streams<kFormat, 3>(first, panel_bytes, x, sums);
+    default:
+      return dot_streams<kFormat, 4>(first, panel_bytes, x, sums);
+  }
+}
+
+// Both halves in one pass: eight sums at once are what the latency of an addition takes. Weights
+// that are decoded in many registers leave room for half of them.
+template <WeightFormat kFormat, int kNumX>
+void dot_rows(const PanelView& panel, const float* const* x, float* sums) {
+  if constexpr (kFormat == WeightFormat::kNvfp4 && kNumX > 2) {
+    dot_halves<kFormat, kNumX, 1>(panel, x, 0, sums);
+    dot_halves<kFormat, kNumX, 1>(panel, x, 1, sums);
+  } else {
+    dot_halves<kFormat, kNumX, 2>(panel, x, 0, sums);
+  }
+}
+
 template <WeightFormat kFormat>
 void dot_panel(const PanelView& panel, const float* const* x, int num_x, float* sums) {
   static_assert(kTokenTile == 4 && kHalves == 2);
   switch (num_x) {
     case 1:
-      return dot_halves<kFormat, 1, 2>(panel, x, 0, sums);
+      return dot_rows<kFormat, 1>(panel, x, sums);
     case 2:
-      return dot_halves<kFormat, 2, 2>(panel, x, 0, sums);
+      return dot_rows<kFormat, 2>(panel, x, sums);
     case 3:
-      dot_halves<kFormat, 3, 1>(panel, x, 0, sums);
-      return dot_halves<kFormat, 3, 1>(panel, x, 1, sums);
+      return dot_rows<kFormat, 3>(panel, x, sums);
     default:
-      dot_halves<kFormat, 4, 1>(panel, x, 0, sums);
-      return dot_halves<kFormat, 4, 1>(panel, x, 1, sums);
+      return dot_rows<kFormat, 4>(panel, x, sums);
   }
 }
 
@@ -344,19 +389,20 @@ void panel_dot_avx2(const PanelView& panel, const float* const* x, int num_x, fl
 
 void panel_streams_dot_avx2(const PanelView& first,
                             std::int64_t panel_bytes,
-                            const float* x,
+                            const float* const* x,
+                            int num_x,
                             float* sums) {
   switch (first.format) {
-    case WeightFormat::kNvfp4:
-      return dot_streams<WeightFormat::kNvfp4>(first, panel_bytes, x, sums);
     case WeightFormat::kFp8:
-      return dot_streams<WeightFormat::kFp8>(first, panel_bytes, x, sums);
+      return dot_streams<WeightFormat::kFp8>(first, panel_bytes, x, num_x, sums);
     case WeightFormat::kBf16:
-      return dot_streams<WeightFormat::kBf16>(first, panel_bytes, x, sums);
+      return dot_streams<WeightFormat::kBf16>(first, panel_bytes, x, num_x, sums);
     case WeightFormat::kF16:
-      return dot_streams<WeightFormat::kF16>(first, panel_bytes, x, sums);
+      return dot_streams<WeightFormat::kF16>(first, panel_bytes, x, num_x, sums);
     case WeightFormat::kF32:
-      return dot_streams<WeightFormat::kF32>(first, panel_bytes, x, sums);
+      return dot_streams<WeightFormat::kF32>(first, panel_bytes, x, num_x, sums);
+    case WeightFormat::kNvfp4:
+      return;
   }
 }
 

@@ -97,16 +97,26 @@ void run_panels(const LinearArgs<X>& args, std::int64_t panel_idx, std::int64_t 
     run_panel(args, panel_idx);
 }
 
-// One row of fp32 takes several panels at once: memory is all that it waits for.
+bool waits_for_memory(const LinearArgs<float>& args) {
+  return args.num_tokens <= kTokenTile && args.shape.format != WeightFormat::kNvfp4 &&
+         args.kernels.panel_streams_dot != nullptr;
+}
+
+// Few rows of fp32 take several panels at once.
 void run_panels(const LinearArgs<float>& args, std::int64_t panel_idx, std::int64_t end) {
-  const bool streams = args.num_tokens == 1 && args.kernels.panel_streams_dot != nullptr;
-  for (; streams && panel_idx + kPanelStreams <= end; panel_idx += kPanelStreams) {
-    float sums[kPanelStreams * kPanelRows];
-    args.kernels.panel_streams_dot(panel_at(args, panel_idx), args.shape.panel_bytes(), args.x,
+  const auto num_x = static_cast<int>(args.num_tokens);
+  const float* x[kTokenTile] = {};
+  for (int t = 0; t < std::min(num_x, kTokenTile); ++t)
+    x[t] = args.x + t * args.x_stride;
+  for (; waits_for_memory(args) && panel_idx + kPanelStreams <= end; panel_idx += kPanelStreams) {
+    float sums[kPanelStreams * kTokenTile * kPanelRows];
+    args.kernels.panel_streams_dot(panel_at(args, panel_idx), args.shape.panel_bytes(), x, num_x,
                                    sums);
-    const std::int64_t row = panel_idx * kPanelRows;
-    const std::int64_t num_rows = std::min(kPanelStreams * kPanelRows, args.shape.rows - row);
-    store_rows(args.y, num_rows, row, 0, 1, sums);
+    for (std::int64_t p = 0; p < kPanelStreams; ++p) {
+      const std::int64_t row = (panel_idx + p) * kPanelRows;
+      store_rows(args.y, std::min(kPanelRows, args.shape.rows - row), row, 0, num_x,
+                 sums + p * num_x * kPanelRows);
+    }
   }
   run_panels<float>(args, panel_idx, end);
 }
