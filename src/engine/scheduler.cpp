@@ -5,6 +5,12 @@
 #include <utility>
 
 namespace halfbyte {
+namespace {
+
+// Tokens that are worth waiting a step for instead of computing them twice; SGLang's value.
+constexpr std::int64_t kWorthAStep = 32;
+
+}  // namespace
 
 Scheduler::Scheduler(const SchedulerLimits& limits, std::int64_t num_blocks, bool keeps_prefixes)
     : limits_(limits), blocks_(num_blocks, keeps_prefixes) {
@@ -64,18 +70,37 @@ void Scheduler::admit(std::int64_t budget) {
   }
 }
 
-// A sequence gets the blocks of all its tokens at once, and leaves each running one a block to grow
-// into: otherwise the next steps would send it straight back. False, and it has none, when too few
-// are free.
+// A sequence gets the blocks of all its tokens at once. False, and it has none, when it shall wait.
 bool Scheduler::take_blocks(Sequence& sequence) {
   blocks_.take_prefix(sequence);
-  const std::int64_t missing =
-      blocks_for(sequence.num_tokens()) - static_cast<std::int64_t>(sequence.block_table.size());
-  if (blocks_.num_free() - missing >= num_running()) {
-    return blocks_.grow(sequence.block_table, sequence.num_tokens());
-  }
+  if (can_admit(sequence)) return blocks_.grow(sequence.block_table, sequence.num_tokens());
   blocks_.release(sequence);
   return false;
+}
+
+// Beside the blocks it needs it leaves each running one a block to grow into: otherwise the next
+// steps would send it straight back.
+bool Scheduler::can_admit(const Sequence& sequence) const {
+  const std::int64_t missing =
+      blocks_for(sequence.num_tokens()) - static_cast<std::int64_t>(sequence.block_table.size());
+  return blocks_.num_free() - missing >= num_running() && !step_computes_prefix_of(sequence);
+}
+
+// Tokens that it lacks and a prompt in this step has as well: it finds them after the step.
+bool Scheduler::step_computes_prefix_of(const Sequence& sequence) const {
+  if (!blocks_.keeps_prefixes()) return false;
+  return std::ranges::any_of(slices_, [&sequence](const ScheduledSlice& slice) {
+    const std::int64_t computed = slice.sequence->num_cached_tokens + slice.num_tokens;
+    if (slice.num_tokens < kWorthAStep) return false;
+    if (slice.sequence->cache_salt != sequence.cache_salt) return false;
+    const std::int64_t usable = std::min(computed, sequence.num_tokens() - 1);
+    const auto end = sequence.tokens.begin() + usable;
+    const auto differs =
+        std::mismatch(sequence.tokens.begin(), end, slice.sequence->tokens.begin()).first;
+    const std::int64_t common =
+        (differs - sequence.tokens.begin()) / kKvBlockTokens * kKvBlockTokens;
+    return common - sequence.num_cached_tokens >= kWorthAStep;
+  });
 }
 
 // A sequence that was sent back finds its own blocks: those are no part of the prompt's.

@@ -34,7 +34,8 @@ struct ScheduledSlice {
 /// and every request fits the cache alone, so each one finishes.
 ///
 /// An admitted sequence starts behind the longest prefix in the prefix cache, and its blocks enter
-/// that as they fill. Thread rule: the engine thread.
+/// that as they fill. While a step computes what the next one in the queue could find there, that
+/// one waits; each time it finds more, so it does not wait long. Thread rule: the engine thread.
 class Scheduler {
  public:
   Scheduler(const SchedulerLimits& limits, std::int64_t num_blocks, bool keeps_prefixes);
@@ -67,6 +68,8 @@ class Scheduler {
   void schedule_prefills(std::int64_t budget);
   void admit(std::int64_t budget);
   bool take_blocks(Sequence& sequence);
+  bool can_admit(const Sequence& sequence) const;
+  bool step_computes_prefix_of(const Sequence& sequence) const;
   void note_admission(Sequence& sequence);
   bool ensure_block(const Sequence& sequence, std::size_t running_idx);
   std::int64_t schedule_slice(Sequence& sequence, std::int64_t budget);

@@ -22,6 +22,7 @@ class SequenceBlocks {
   std::int64_t num_blocks() const { return blocks_.num_blocks(); }
   /// Blocks that can be had: free ones, and those of prefixes that no sequence holds.
   std::int64_t num_free() const { return blocks_.num_free() + prefixes_.num_evictable(); }
+  bool keeps_prefixes() const { return keeps_prefixes_; }
   std::int64_t num_evicted() const { return num_evicted_; }  // blocks, since start
 
   /// Gives a sequence without blocks the longest prefix of its tokens that is there, but never its

@@ -212,6 +212,29 @@ TEST(Scheduler, ARequestThatIsNotAdmittedHoldsNothing) {
   EXPECT_EQ(scheduler.blocks().num_free(), 4);
 }
 
+// What one request of several with the same prompt computes, the others find a step later: 80 of
+// its 90 tokens are whole blocks.
+TEST(Scheduler, APromptIsComputedOnceForAllThatHaveIt) {
+  Scheduler scheduler({.max_step_tokens = 99, .max_prefill_tokens = 99, .max_running_requests = 4},
+                      64, true);
+  for (RequestId id = 1; id <= 3; ++id) {
+    scheduler.add(make_sequence(id, 90, 9));
+  }
+  EXPECT_EQ(step(scheduler), (Step{{1, 90, true}}));
+  EXPECT_EQ(step(scheduler), (Step{{1, 1, true}, {2, 10, true}, {3, 10, true}}));
+}
+
+TEST(Scheduler, ShortPromptsAndOtherSaltsDoNotWaitForEachOther) {
+  Scheduler scheduler(
+      {.max_step_tokens = 200, .max_prefill_tokens = 200, .max_running_requests = 4}, 64, true);
+  scheduler.add(make_sequence(1, 32, 9));  // 16 of these are found: the last token is computed
+  scheduler.add(make_sequence(2, 32, 9));
+  auto other = make_sequence(3, 90, 9);
+  other->cache_salt = "salt";
+  scheduler.add(std::move(other));
+  EXPECT_EQ(step(scheduler), (Step{{1, 32, true}, {2, 32, true}, {3, 90, true}}));
+}
+
 // As SendsTheYoungestBackWhenBlocksRunOut, but 16 of its 17 tokens are still there.
 TEST(Scheduler, ASequenceThatWasSentBackFindsItsOwnBlocks) {
   Scheduler scheduler({.max_step_tokens = 64, .max_prefill_tokens = 64, .max_running_requests = 4},
