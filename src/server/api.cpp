@@ -183,8 +183,11 @@ HttpReply Api::route(const HttpRequest& request) {
 
 HttpReply Api::call(const Route& route, const HttpRequest& request) {
   const bool is_control = route.access == Access::kAdmin;
-  if (route.access != Access::kOpen) {
+  const bool is_protected = options_.protect_metrics && route.handler == &Api::metrics;
+  if (route.access != Access::kOpen || is_protected) {
     if (auto error = check_key(request, is_control)) return error_response(*error);
+  }
+  if (route.access != Access::kOpen) {
     const bool can_control = is_control && driver() != nullptr;  // also while it shuts down
     if (auto error = can_control ? std::nullopt : check_ready()) return error_response(*error);
   }
@@ -339,10 +342,10 @@ HttpReply Api::generate(const HttpRequest& request, RequestParser parse) {
   auto& wanted = std::get<GenerationRequest>(parsed);
   std::string id =
       wanted.id.empty() ? new_response_id(wanted.is_chat, random(), random()) : wanted.id;
-  auto started = Generation::start(
-      std::move(wanted),
-      {driver(), metrics_, &text_->tokenizer(), scope_.context_tokens, options_.request_timeout},
-      std::move(id));
+  auto started = Generation::start(std::move(wanted),
+                                   {driver(), metrics_, &text_->tokenizer(), scope_.context_tokens,
+                                    options_.request_timeout, options_.stream_interval},
+                                   std::move(id));
   if (const auto* error = std::get_if<ApiError>(&started)) return error_response(*error);
   return std::get<std::shared_ptr<PendingAnswer>>(std::move(started));
 }

@@ -33,6 +33,8 @@ struct ApiOptions {
   std::string version;
   bool expert_metrics = false;  // /metrics has a series for each expert of each layer
   std::chrono::milliseconds request_timeout{0};  // until a request's first token; 0: none
+  std::int64_t stream_interval = 1;              // tokens between events of a stream
+  bool protect_metrics = false;                  // /metrics wants a key
   std::function<void(std::string_view)> notice;  // one line each; may be null
 };
 

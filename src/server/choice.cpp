@@ -37,9 +37,9 @@ AnswerPart Choice::take(const TokenEvent& event) {
     part.tokens.push_back({event.token_id, event.logprobs, num_characters_});
   }
   const bool was_reasoning = is_reasoning();
-  std::string text = take_text(event);
+  const std::string text = take_text(event);
   const bool is_end = stops_.matched() || event.finish_reason != FinishReason::kNone;
-  split_text(std::move(text), is_end, part);
+  split_text(text, is_end, part);
   if (event.token_id >= 0 && (was_reasoning || is_reasoning())) ++num_reasoning_tokens_;
   finish(event);
   return part;
@@ -64,8 +64,8 @@ std::string Choice::take_token(const TokenEvent& event) {
   return num_tokens_ <= request_.sampling.min_new_tokens ? text : stops_.push(text);
 }
 
-void Choice::split_text(std::string text, bool is_end, AnswerPart& part) {
-  if (!reasoning_) return find_calls(std::move(text), is_end, part);
+void Choice::split_text(std::string_view text, bool is_end, AnswerPart& part) {
+  if (!reasoning_) return find_calls(text, is_end, part);
   ReasoningParser::Parsed parsed = reasoning_->push(text);
   part.reasoning = std::move(parsed.reasoning);
   if (is_end) {
@@ -73,10 +73,10 @@ void Choice::split_text(std::string text, bool is_end, AnswerPart& part) {
     part.reasoning += rest.reasoning;
     parsed.content += rest.content;
   }
-  find_calls(std::move(parsed.content), is_end, part);
+  find_calls(parsed.content, is_end, part);
 }
 
-void Choice::find_calls(std::string text, bool is_end, AnswerPart& part) {
+void Choice::find_calls(std::string_view text, bool is_end, AnswerPart& part) {
   if (!tool_calls_) {
     part.content += text;
     return;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "halfbyte/engine.h"
@@ -60,8 +61,8 @@ class Choice {
  private:
   std::string take_text(const TokenEvent& event);
   std::string take_token(const TokenEvent& event);
-  void split_text(std::string text, bool is_end, AnswerPart& part);
-  void find_calls(std::string text, bool is_end, AnswerPart& part);
+  void split_text(std::string_view text, bool is_end, AnswerPart& part);
+  void find_calls(std::string_view text, bool is_end, AnswerPart& part);
   bool is_reasoning() const { return reasoning_ && reasoning_->is_inside(); }
   void finish(const TokenEvent& event);
 

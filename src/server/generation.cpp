@@ -108,33 +108,33 @@ std::string Generation::take(const TokenEvent& event) {
   return deliver(index, std::move(news), is_first);
 }
 
-// Events for a stream; else kept for the end. A stop string, a half character or a call in the
-// making holds tokens back: the next event carries them.
+// Events for a stream, when they are due; else kept for the end.
 std::string Generation::deliver(std::size_t choice_idx, AnswerPart news, bool is_first) {
-  if (!request_.stream) {
-    answers_[choice_idx].append(std::move(news));
-    return {};
-  }
-  std::ranges::move(news.tokens, std::back_inserter(answers_[choice_idx].tokens));
-  return write_events(choice_idx, news, is_first);
+  answers_[choice_idx].append(std::move(news));
+  if (!request_.stream) return {};
+  const Choice& choice = choices_[choice_idx];
+  const bool is_due =
+      is_first || choice.finished() || choice.num_tokens() % services_.stream_interval == 0;
+  return is_due ? write_events(choice_idx, is_first) : std::string();
 }
 
-std::string Generation::write_events(std::size_t choice_idx,
-                                     const AnswerPart& news,
-                                     bool is_first) {
+// A stop string, a half character or a call in the making holds text back: the next event carries
+// the tokens too.
+std::string Generation::write_events(std::size_t choice_idx, bool is_first) {
   const Choice& choice = choices_[choice_idx];
+  AnswerPart& unsent = answers_[choice_idx];
   const Usage so_far = usage();
-  const auto take_tokens = [&] { return std::exchange(answers_[choice_idx].tokens, {}); };
+  const auto take_tokens = [&unsent] { return std::exchange(unsent.tokens, {}); };
   std::string events;
   if (is_first && !error_) events = writer_.first_event(choice_idx, choice, so_far);
-  if (!news.reasoning.empty()) {
-    events += writer_.reasoning_event(choice_idx, news.reasoning, take_tokens(), so_far);
+  if (const std::string text = std::exchange(unsent.reasoning, {}); !text.empty()) {
+    events += writer_.reasoning_event(choice_idx, text, take_tokens(), so_far);
   }
-  if (!news.content.empty()) {
-    events += writer_.text_event(choice_idx, news.content, take_tokens(), so_far);
+  if (const std::string text = std::exchange(unsent.content, {}); !text.empty()) {
+    events += writer_.text_event(choice_idx, text, take_tokens(), so_far);
   }
-  std::size_t call_idx = choice.num_calls() - news.calls.size();
-  for (const ToolCall& call : news.calls) {
+  std::size_t call_idx = choice.num_calls() - unsent.calls.size();
+  for (const ToolCall& call : std::exchange(unsent.calls, {})) {
     events += writer_.call_event(choice_idx, call_idx++, call, take_tokens(), so_far);
   }
   if (choice.finished() && !error_) {

@@ -26,6 +26,7 @@ struct GenerationServices {
   const Tokenizer* tokenizer = nullptr;
   std::int64_t context_tokens = 0;
   std::chrono::milliseconds request_timeout{0};  // until the first token; 0: none
+  std::int64_t stream_interval = 1;              // tokens between events of a choice
 };
 
 /// Every prompt n times, decoded together; streamed or whole from the same pieces of text.
@@ -51,7 +52,7 @@ class Generation : public PendingAnswer {
   Status submit_one(std::size_t prompt_idx, std::int64_t n_idx);
   std::string take(const TokenEvent& event);
   std::string deliver(std::size_t choice_idx, AnswerPart news, bool is_first);
-  std::string write_events(std::size_t choice_idx, const AnswerPart& news, bool is_first);
+  std::string write_events(std::size_t choice_idx, bool is_first);
   void observe_token(std::size_t choice_idx, Clock::time_point time);
   void count(const Choice& choice);
   void cancel_open();
@@ -67,7 +68,7 @@ class Generation : public PendingAnswer {
 
   std::unordered_map<RequestId, std::size_t> choice_of_;  // of sequences in the engine
   std::vector<Choice> choices_;
-  std::vector<AnswerPart> answers_;  // whole; of streams, tokens that no event has carried
+  std::vector<AnswerPart> answers_;            // whole; of streams, what no event has carried yet
   std::vector<Clock::time_point> last_token_;  // of each choice
   bool has_token_ = false;                     // of any choice
   bool timed_out_ = false;

@@ -54,6 +54,9 @@ struct ServeOptions {
   std::int64_t sse_keepalive_s = 15;
   std::int64_t request_timeout_s = 0;
   std::int64_t watchdog_timeout_s = 300;
+  std::int64_t stream_interval = 1;
+  bool protect_metrics = false;
+  bool exit_on_failure = false;
   std::string admin_api_key;
   server::TextOptions text;
   bool expert_metrics = false;
@@ -143,6 +146,8 @@ server::ApiOptions api_options(const ServeOptions& options) {
   api.admin_api_key = options.admin_api_key;
   api.model_path = options.engine.model_path;
   api.request_timeout = std::chrono::seconds(options.request_timeout_s);
+  api.stream_interval = options.stream_interval;
+  api.protect_metrics = options.protect_metrics;
   api.version = HALFBYTE_VERSION;
   api.notice = print_notice;
   api.expert_metrics = options.expert_metrics;
@@ -157,6 +162,14 @@ void print_ready(const ServeOptions& options, const server::SamplingDefaults& de
       options.model_names.front(), defaults.temperature, defaults.top_p, defaults.top_k,
       defaults.min_p, defaults.repetition_penalty,
       options.text.openai_defaults ? "--sampling-defaults" : "generation_config.json");
+}
+
+// At once: nothing that runs can still get an answer.
+void exit_if_failed(const Api& api) {
+  if (api.state() != server::ServerState::kFailed) return;
+  fmt::print(stderr, "error: the engine has failed; GET /health would tell why\n");
+  std::fflush(nullptr);
+  std::_Exit(1);
 }
 
 void serve(ServeOptions options) {
@@ -178,7 +191,8 @@ void serve(ServeOptions options) {
   fmt::print(stderr, "listening on http://{}:{}\n", options.http.host, http->port());
   load_and_get_ready(options, api);
   print_ready(options, defaults);
-  while (!wait_for_signal(std::chrono::hours(1))) {
+  while (!wait_for_signal(std::chrono::seconds(1))) {
+    if (options.exit_on_failure) exit_if_failed(api);
   }
   shut_down(api, *http, std::chrono::seconds(options.shutdown_timeout_s));
   if (!api.is_stuck()) return;
@@ -238,6 +252,15 @@ void add_server_options(CLI::App& command, ServeOptions& options) {
           "temperature, top_p, top_k, min_p and repetition_penalty of requests without them: the "
           "model's generation_config.json, or 1, 1, off, 0 and 1")
       ->check(CLI::IsMember({"model", "openai"}))
+      ->group(kServerGroup);
+  add("--stream-interval", options.stream_interval, "tokens between the events of a stream")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command.add_flag("--protect-metrics", options.protect_metrics, "/metrics wants a key too")
+      ->group(kServerGroup);
+  command
+      .add_flag("--exit-on-failure", options.exit_on_failure,
+                "end with status 1 when the engine has failed, instead of staying for inspection")
       ->group(kServerGroup);
   command
       .add_flag("--enable-expert-metrics", options.expert_metrics,

@@ -167,6 +167,10 @@ TEST_F(ApiTest, TellsHowMuchOfThePromptWasCached) {
   };
   EXPECT_EQ(cached(complete_ok(body)), 0);
   EXPECT_GE(cached(complete_ok(body)), 16);
+  const double counted = metric("halfbyte:cached_tokens_total");
+  EXPECT_GE(counted, 16.0);
+  EXPECT_EQ(metric("halfbyte:cached_tokens_total"), counted) << "looking counts nothing";
+  EXPECT_GT(metric("halfbyte:cache_hit_rate"), 0.0);
   Json salted = body;
   salted["cache_salt"] = "another client";
   EXPECT_EQ(cached(complete_ok(salted)), 0);

@@ -74,22 +74,29 @@ TEST_F(ApiTest, ReportsAStepThatNeverReturns) {
     gate_.wait();
     return {};
   };
-  std::mutex mutex;
-  std::vector<std::string> notices;
-  make_ready({}, {.watchdog_timeout = 50ms, .notice = [&](std::string_view line) {
-                    const std::lock_guard lock(mutex);
-                    notices.emplace_back(line);
-                  }});
+  struct Notices {
+    std::mutex mutex;
+    std::vector<std::string> lines;
+  };
+  const auto notices =
+      std::make_shared<Notices>();  // the driver's thread outlives this test's body
+  const auto notice = [notices](std::string_view line) {
+    const std::lock_guard lock(notices->mutex);
+    notices->lines.emplace_back(line);
+  };
+  make_ready({}, {.watchdog_timeout = 50ms, .notice = notice});
   const Received answer = complete(body_for(fake_prompt(3, 1), 5));
   EXPECT_EQ(answer.status, 503);
   EXPECT_THAT(answer.body, HasSubstr("has not returned"));
   EXPECT_EQ(api_.state(), ServerState::kFailed);
   EXPECT_TRUE(api_.is_stuck());
   EXPECT_EQ(complete(body_for(fake_prompt(3, 1), 5)).status, 503);
+  {
+    const std::lock_guard lock(notices->mutex);
+    EXPECT_THAT(notices->lines,
+                ::testing::ElementsAre(HasSubstr("step 1 of the engine has not returned")));
+  }
   gate_.count_down();  // so that the test can end
-  const std::lock_guard lock(mutex);
-  ASSERT_EQ(notices.size(), 1U);
-  EXPECT_THAT(notices[0], HasSubstr("step 1 of the engine has not returned"));
 }
 
 TEST(RequestTimeout, EndsWhatHasNoTokenYet) {
@@ -113,6 +120,38 @@ TEST(RequestTimeout, EndsWhatHasNoTokenYet) {
     EXPECT_THAT(late.body, HasSubstr("--request-timeout"));
   }
   gate.count_down();
+}
+
+TEST(StreamInterval, PutsSeveralTokensIntoAnEvent) {
+  FakeControl control;
+  ApiOptions options = served_as("m");
+  options.stream_interval = 4;
+  Api api(options, load_text());
+  api.set_ready(start_fake_engine({}, control), 256, {});
+  Json body = {{"prompt", {1, 2, 3}}, {"max_tokens", 18}, {"ignore_eos", true}, {"temperature", 0}};
+  const auto ask = [&] {
+    HttpReply reply =
+        api.handle({"POST", "/v1/completions", "application/json", "", to_text(body)});
+    return receive(*std::get<std::shared_ptr<PendingAnswer>>(reply)).body;
+  };
+  const Json whole = Json::parse(ask());
+  body["stream"] = true;
+  const std::vector<Json> events = events_of(ask());
+  std::string text;
+  for (const Json& event : events)
+    text += event["choices"][0]["text"].get<std::string>();
+  EXPECT_EQ(whole["choices"][0]["text"], text);
+  EXPECT_LE(events.size(), 1U + 18U / 4U + 2U) << "the first token, every fourth, rest and finish";
+}
+
+TEST(ApiKeys, ProtectMetricsWhenAsked) {
+  ApiOptions options = options_with({"client"}, "");
+  const HttpRequest request{"GET", "/metrics", "", "", ""};
+  Api open(options, load_text());
+  EXPECT_EQ(std::get<HttpResponse>(open.handle(request)).status, 200);
+  options.protect_metrics = true;
+  Api closed(options, load_text());
+  EXPECT_EQ(std::get<HttpResponse>(closed.handle(request)).status, 401);
 }
 
 TEST(ApiKeys, OfTheAdminOpenControl) {
