@@ -159,14 +159,6 @@ double rate(std::int64_t count, double seconds) {
   return seconds > 0.0 ? rounded(static_cast<double>(count) / seconds) : 0.0;
 }
 
-ordered_json to_json(const Summary& summary) {
-  return {{"mean", rounded(summary.mean)},
-          {"median", rounded(summary.median)},
-          {"p90", rounded(summary.p90)},
-          {"p99", rounded(summary.p99)},
-          {"std", rounded(summary.std)}};
-}
-
 ordered_json to_json(const Options& options,
                      std::int64_t concurrency,
                      const EngineInfo& info,
@@ -196,11 +188,6 @@ ordered_json to_json(const Options& options,
           {"e2e_ms", to_json(report.e2e)}};
 }
 
-void print_latency(std::string_view name, const Summary& summary) {
-  fmt::print("  {:<5} {:>10.2f} {:>10.2f} {:>10.2f} {:>10.2f} {:>10.2f}\n", name, summary.mean,
-             summary.median, summary.p90, summary.p99, summary.std);
-}
-
 void print_text(const Options& options,
                 std::int64_t concurrency,
                 const EngineInfo& info,
@@ -213,12 +200,9 @@ void print_text(const Options& options,
              report.seconds, rate(report.num_requests, report.seconds),
              rate(input_tokens, report.prefill_seconds),
              rate(report.output_tokens - report.num_requests, report.decode_seconds));
-  fmt::print("  {:<5} {:>10} {:>10} {:>10} {:>10} {:>10}\n", "ms", "mean", "median", "p90", "p99",
-             "std");
-  print_latency("TTFT", report.ttft);
-  print_latency("TPOT", report.tpot);
-  print_latency("ITL", report.itl);
-  print_latency("E2E", report.e2e);
+  fmt::print("{}{}{}{}{}", summary_header("ms"), summary_row("TTFT", report.ttft),
+             summary_row("TPOT", report.tpot), summary_row("ITL", report.itl),
+             summary_row("E2E", report.e2e));
 }
 
 void notice_waiting(const Options& options, std::int64_t concurrency) {

@@ -24,9 +24,10 @@ void add_inspect_backends(CLI::App& inspect);
 void add_check(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_tokenize(CLI::App& app);
-void add_bench(CLI::App& app);  // `bench layer`, `bench engine`
+void add_bench(CLI::App& app);  // `bench layer`, `bench engine`, `bench serve`
 void add_bench_layer(CLI::App& bench);
 void add_bench_engine(CLI::App& bench);
+void add_bench_serve(CLI::App& bench);
 
 // ---- shared by the commands (options.cpp, output.cpp)
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 namespace halfbyte::tool {
@@ -42,6 +43,24 @@ Summary summarize(std::vector<double> values) {
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return percentile(values, 0.5);
+}
+
+nlohmann::ordered_json to_json(const Summary& summary) {
+  return {{"mean", rounded(summary.mean)},
+          {"median", rounded(summary.median)},
+          {"p90", rounded(summary.p90)},
+          {"p99", rounded(summary.p99)},
+          {"std", rounded(summary.std)}};
+}
+
+std::string summary_header(std::string_view unit) {
+  return fmt::format("  {:<5} {:>10} {:>10} {:>10} {:>10} {:>10}\n", unit, "mean", "median", "p90",
+                     "p99", "std");
+}
+
+std::string summary_row(std::string_view name, const Summary& summary) {
+  return fmt::format("  {:<5} {:>10.2f} {:>10.2f} {:>10.2f} {:>10.2f} {:>10.2f}\n", name,
+                     summary.mean, summary.median, summary.p90, summary.p99, summary.std);
 }
 
 // Through the text with five digits: it parses back to the number that prints shortest.

@@ -3,6 +3,9 @@
 #define HALFBYTE_TOOLS_HALFBYTE_BENCH_STATISTICS_H_
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace halfbyte::tool {
@@ -19,6 +22,10 @@ struct Summary {
 /// Percentiles between two values are interpolated linearly, as numpy does by default.
 Summary summarize(std::vector<double> values);
 double median(std::vector<double> values);
+nlohmann::ordered_json to_json(const Summary& summary);
+/// A table of summaries: its header and a line, each with its newline.
+std::string summary_header(std::string_view unit);
+std::string summary_row(std::string_view name, const Summary& summary);
 
 /// To five digits, which is more than a timing has.
 double rounded(double value);
