@@ -32,8 +32,9 @@ struct IdentityLinear {
 
 class B11 : public testing::TestWithParam<const char*> {
  protected:
-  static std::vector<float> run(ActivationMode mode) {
+  static std::vector<float> run(ActivationMode mode, bool exact_float32) {
     OpsOptions options;
+    options.exact_float32 = exact_float32;
     options.num_threads = 1;
     options.max_linear_cols = 16;
     options.max_context_tokens = 1;
@@ -55,12 +56,23 @@ class B11 : public testing::TestWithParam<const char*> {
 
 TEST_P(B11, TheGlobalScaleIsAppliedOnce) {
   for (const ActivationMode mode : {ActivationMode::kW4a16, ActivationMode::kW4a4}) {
-    const std::vector<float> y = run(mode);
+    const std::vector<float> y = run(mode, true);
     EXPECT_EQ(y[0], 0.375F);
     EXPECT_EQ(y[5], -0.125F);
     EXPECT_EQ(y[15], 0.03125F);
     EXPECT_EQ(y[1], 0.0F);
   }
+}
+
+// The same without --dtype float32: half a step of split15 (6 / 16256) off, and far less than a
+// second global scale would be.
+TEST_P(B11, TheGlobalScaleIsAppliedOnceToIntegers) {
+  constexpr float kHalfStep = 6.0F / 32512.0F * 0.0625F;
+  const std::vector<float> y = run(ActivationMode::kW4a16, false);
+  EXPECT_NEAR(y[0], 0.375F, kHalfStep);
+  EXPECT_NEAR(y[5], -0.125F, kHalfStep);
+  EXPECT_NEAR(y[15], 0.03125F, kHalfStep);
+  EXPECT_EQ(y[1], 0.0F);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, B11, testing::Values("reference", "cpu"));
