@@ -38,6 +38,9 @@ void add_engine_options(CLI::App& command, EngineOptions& options);
 /// Options that only size the token budget.
 void add_token_budget_options(CLI::App& command, TokenBudgetOptions& options);
 
+inline constexpr std::string_view kModelFolder =
+    "a model's folder with config.json, tokenizer.json and .safetensors files";
+
 /// Prints "error: <status>" on stderr and throws CLI::RuntimeError(1); no effect when ok.
 void exit_on_error(const Status& status);
 template <typename T>
@@ -45,6 +48,10 @@ T value_or_exit(Result<T> result) {
   if (!result.ok()) exit_on_error(result.status());
   return std::move(result).value();
 }
+/// Ends the command as exit_on_error does when `event` is a request's error; its text has the code.
+void exit_on_error(const TokenEvent& event);
+/// kNotFound unless `path` is a folder: told the same way by every command, before any file of it.
+void exit_unless_folder(const std::string& path, std::string_view wanted = kModelFolder);
 /// Prints one JSON object on stdout.
 void print_json(const nlohmann::ordered_json& json);
 /// A sink that prints "notice: ..." on stderr.

@@ -3,15 +3,36 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 
 #include "command.h"
 
 namespace halfbyte::tool {
 
-void exit_on_error(const Status& status) {
-  if (status.ok()) return;
-  fmt::print(stderr, "error: {}\n", status.to_string());
+namespace {
+
+[[noreturn]] void exit_with(const std::string& error) {
+  fmt::print(stderr, "error: {}\n", error);
   throw CLI::RuntimeError(1);
+}
+
+}  // namespace
+
+void exit_on_error(const Status& status) {
+  if (!status.ok()) exit_with(status.to_string());
+}
+
+void exit_on_error(const TokenEvent& event) {
+  if (event.finish_reason == FinishReason::kError) exit_with(event.error);
+}
+
+void exit_unless_folder(const std::string& path, std::string_view wanted) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return;
+  const bool exists = std::filesystem::exists(path, error);
+  exit_on_error(
+      {StatusCode::kNotFound,
+       fmt::format("{}: {}; want {}", path, exists ? "not a folder" : "no such folder", wanted)});
 }
 
 void print_json(const nlohmann::ordered_json& json) {

@@ -175,6 +175,7 @@ void exit_if_failed(const Api& api) {
 void serve(ServeOptions options) {
   const sigset_t signals = shutdown_signals();
   sigprocmask(SIG_BLOCK, &signals, nullptr);
+  exit_unless_folder(options.engine.model_path);
   add_keys_of_file(options);
   if (options.model_names.empty()) {
     options.model_names.push_back(directory_name(options.engine.model_path));

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
 #include "base/log.h"
@@ -12,16 +11,6 @@
 
 namespace halfbyte::tool {
 namespace {
-
-Status check_directory(const std::string& path) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) return {};
-  const bool exists = std::filesystem::exists(path, error);
-  return {StatusCode::kNotFound,
-          fmt::format("{}: {}; want a model's folder with config.json, tokenizer.json and "
-                      ".safetensors files",
-                      path, exists ? "not a folder" : "no such folder")};
-}
 
 // A model without a template still completes raw text; a template that cannot be read is an error.
 std::unique_ptr<ChatTemplate> load_template(const std::string& path) {
@@ -44,7 +33,7 @@ std::vector<std::int32_t> Session::encode_chat(const nlohmann::ordered_json& mes
 }
 
 Session open_text(const std::string& model_path) {
-  exit_on_error(check_directory(model_path));
+  exit_unless_folder(model_path);
   Session session;
   session.tokenizer = value_or_exit(Tokenizer::load(model_path));
   session.chat_template = load_template(model_path);
