@@ -13,7 +13,7 @@
 #include <memory>
 #include <random>
 
-#include "engine/sampler.h"
+#include "engine/request_validation.h"
 #include "session.h"
 #include "text/utf8.h"
 
@@ -110,10 +110,8 @@ class AnswerStream {
 
  private:
   void take(const TokenEvent& event) {
-    if (event.finish_reason == FinishReason::kError) {
-      print_piece("\n", quiet_);
-      exit_on_error({StatusCode::kInternal, event.error});
-    }
+    if (event.finish_reason == FinishReason::kError) print_piece("\n", quiet_);
+    exit_on_error(event);
     answer_.finish_reason = event.finish_reason;
     if (event.token_id < 0) return;
     const double seconds = std::chrono::duration<double>(event.time - start_).count();
@@ -239,6 +237,7 @@ void chat(Session& session, const RunOptions& options) {
 }
 
 void run(RunOptions options, bool has_prompt) {
+  exit_unless_folder(options.engine.model_path);
   const bool interactive = !has_prompt && isatty(STDIN_FILENO) != 0;
   if (interactive && (options.json || options.raw)) {
     exit_on_error(
