@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A `halfbyte serve` for a test, and a client of it on the standard library."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -15,11 +16,11 @@ MODEL_NAME = "gsm-mini"
 
 
 class Server:
-    """The command on a free port; `ready()` waits until it serves."""
+    """The command, on a free port unless one is given; `ready()` waits until it serves."""
 
-    def __init__(self, command, model, *options):
+    def __init__(self, command, model, *options, port=0):
         self.process = subprocess.Popen(
-            [command, "serve", model, "--port", "0", "--served-model-name", MODEL_NAME, *options],
+            [command, "serve", model, "--port", str(port), "--served-model-name", MODEL_NAME, *options],
             stderr=subprocess.PIPE, text=True)
         self.log = []
         self.port = None
@@ -50,15 +51,14 @@ class Server:
 
     def request(self, method, path, body=None, headers=None):
         """Status, headers and body; `body` is bytes, or what becomes JSON."""
-        connection = self.connect()
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()
         given = {"Content-Type": "application/json"} if body is not None else {}
-        connection.request(method, path, body, {**given, **(headers or {})})
-        response = connection.getresponse()
-        data = response.read()
-        connection.close()
-        return response.status, dict(response.getheaders()), data
+        with contextlib.closing(self.connect()) as connection:
+            connection.request(method, path, body, {**given, **(headers or {})})
+            response = connection.getresponse()
+            data = response.read()
+            return response.status, dict(response.getheaders()), data
 
     def post(self, path, body, **headers):
         status, _, data = self.request("POST", path, body, headers)
