@@ -104,14 +104,15 @@ void read_latent_attention(ConfigReader& reader, ModelConfig& config) {
 
 /// generation_config.json, else config.json: a number, a list or null.
 Status read_end_of_text(const json& generation, const json& settings, ModelConfig& config) {
-  for (const json* object : {&generation, &settings}) {
+  for (const auto& [object, file] :
+       {std::pair{&generation, "generation_config.json"}, std::pair{&settings, "config.json"}}) {
     const auto it = object->find("eos_token_id");
     if (it == object->end() || it->is_null()) continue;
     const json list = it->is_array() ? *it : json::array({*it});
     for (const json& id : list) {
       if (!id.is_number_integer() || id < 0 || id > 0x7FFFFFFF) {
         return Status(StatusCode::kCorruptData,
-                      fmt::format("eos_token_id: want token ids, got {}", it->dump()));
+                      fmt::format("{}: eos_token_id: want token ids, got {}", file, it->dump()));
       }
       config.eos_token_ids.push_back(id.get<std::int32_t>());
     }

@@ -84,9 +84,10 @@ Status validate_dispatch_tokens(const TokenBudgetOptions& options, const TokenBu
   if (!decode_only && d * ep < b) {
     return {
         StatusCode::kInvalidArgument,
-        fmt::format("all-to-all holds {} x {} = {} tokens, a forward may need {} (a decode step "
-                    "{}): set {} to {} or more, or lower --max-prefill-tokens{}",
-                    ep, d, d * ep, b, bd, kDispatchOption, wanted,
+        fmt::format("all-to-all holds {} x {} = {} tokens, a forward may need {}{}: set {} to {} "
+                    "or more, or lower --max-prefill-tokens{}",
+                    ep, d, d * ep, b, bd > 0 ? fmt::format(" (a decode step {})", bd) : "",
+                    kDispatchOption, wanted,
                     options.decode_graph_max_bs > 0 ? " or --cuda-graph-max-bs" : "")};
   }
   if (d < bd) {

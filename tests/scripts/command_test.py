@@ -87,6 +87,37 @@ class CommandTest(unittest.TestCase):
         os.remove(os.path.join(folder, "tokenizer.json"))
         self.assert_error(halfbyte("run", folder, *PROMPT), "tokenizer.json", "No such file", "copy it")
 
+    def test_a_folder_that_is_not_there_is_told_alike_by_every_command(self):
+        for command in (["run"], ["serve"], ["bench", "engine"], ["inspect"], ["check"], ["plan"], ["tokenize"]):
+            result = halfbyte(*command, "/no/such")
+            self.assert_error(result, "error: not_found: /no/such: no such folder; want a")
+
+    def test_a_line_of_eval_or_tokenize_that_is_bad_is_named(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+            file.write('{"question": "Hi", "answer": 1}\n\n{"question": "%s", "answer": 1}\n' % ("Hi " * 60))
+            file.flush()
+            result = halfbyte("eval", MODEL, "--problems", file.name, "--context-length", "48")
+            self.assert_error(result, file.name + ": line 3: the prompt has", "want fewer than 48")
+        result = halfbyte("tokenize", MODEL, stdin=b'{"text": "Hi"}\n{"text": "a\xff"}\n')
+        self.assertEqual((result.returncode, result.stdout.count(b"\n")), (1, 1))
+        self.assertIn(b"line 2: want a JSON object: ", result.stderr)
+        self.assertIn(b"UTF-8", result.stderr)
+
+    def test_a_bad_end_of_text_id_names_its_file(self):
+        folder = self.damaged(lambda header, data: None)
+        with open(os.path.join(folder, "generation_config.json"), "w") as file:
+            file.write('{"eos_token_id": "stop"}')
+        self.assert_error(halfbyte("run", folder, *PROMPT), 'generation_config.json: eos_token_id: want token ids, got "stop"')
+
+    def test_logits_that_are_no_numbers_end_run_and_bench_with_one_code(self):
+        def spoil(header, data):
+            begin, end = header["model.norm.weight"]["data_offsets"]
+            data[begin:end] = b"\xc0\x7f" * ((end - begin) // 2)  # bf16 NaN
+
+        folder = self.damaged(spoil)
+        self.assert_error(halfbyte("run", folder, *PROMPT, "--json"), "error: corrupt_data: logit of token 0 is nan")
+        self.assert_error(halfbyte("bench", "engine", folder, "-p", "2", "-n", "2"), "error: corrupt_data: logit")
+
     def test_ranks_and_transports_that_cannot_be_are_refused(self):
         self.assert_error(halfbyte("run", MODEL, *PROMPT, "--ep-size", "65536"), "65536", "1024")
         self.assert_error(halfbyte("run", MODEL, *PROMPT, "--moe-transport", "in_process"), "in_process", "--tp-size")

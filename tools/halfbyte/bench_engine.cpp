@@ -90,8 +90,7 @@ class Load {
   }
 
   void take(const TokenEvent& event) {
-    if (event.finish_reason == FinishReason::kError)
-      exit_on_error({StatusCode::kInternal, event.error});
+    exit_on_error(event);
     Timeline& timeline = under_way_[event.request_id];
     if (event.token_id >= 0) timeline.tokens.push_back(seconds_at(event.time));
     if (event.finish_reason == FinishReason::kNone) return;
@@ -223,6 +222,8 @@ void check_context(const Options& options, const EngineInfo& info) {
 }
 
 void run_bench_engine(Options options) {
+  exit_unless_folder(options.engine.model_path);
+  options.engine.disable_radix_cache = true;  // every run has the same prompts
   options.engine.notice = print_notice;
   options.engine.load_progress = [](std::int64_t done, std::int64_t total) {
     print_progress("loading layer", done, total);

@@ -137,6 +137,7 @@ void check_use(CheckpointWeights& weights, NoticeSink& notices) {
 }
 
 void check(const CheckOptions& options) {
+  exit_unless_folder(options.model);
   const auto notices = std::make_shared<NoticeSink>(print_notice);
   const CheckpointReport report =
       CheckpointWeights::check(options.model, options.ignore_index, notices);

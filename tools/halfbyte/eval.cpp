@@ -52,6 +52,7 @@ struct EvalOptions {
 struct Problem {
   std::string question;
   std::int64_t answer = 0;
+  std::string where = {};  // file and line, for errors
 };
 
 struct GoldenResult {
@@ -90,11 +91,11 @@ Result<std::vector<Problem>> read_problems(const std::string& path, std::int64_t
   std::string line;
   for (std::int64_t number = 1; std::getline(file, line); ++number) {
     if (line.empty()) continue;
+    const std::string where = fmt::format("{}: line {}", path, number);
     auto problem = parse_problem(line);
-    if (!problem.ok()) {
-      return problem.take_status().with_context(fmt::format("{}: line {}", path, number));
-    }
+    if (!problem.ok()) return problem.take_status().with_context(where);
     problems.push_back(std::move(problem).value());
+    problems.back().where = where;
     if (limit > 0 && static_cast<std::int64_t>(problems.size()) == limit) break;
   }
   if (problems.empty()) {
@@ -117,9 +118,7 @@ Generation generate(Engine& engine, const std::vector<Ids>& prompts) {
   const auto total = static_cast<std::int64_t>(answer_of.size());
   for (std::int64_t finished = 0; finished < total;) {
     for (const TokenEvent& event : engine.poll(1000)) {
-      if (event.finish_reason == FinishReason::kError) {
-        exit_on_error({StatusCode::kInternal, event.error});
-      }
+      exit_on_error(event);
       if (event.token_id >= 0) {
         answer_of.at(event.request_id)->push_back(event.token_id);
         ++generation.new_tokens;
@@ -187,11 +186,22 @@ class Evaluation {
     for (const Problem& problem : problems_) {
       const ordered_json message = {{"role", "user"}, {"content", problem.question}};
       prompts.push_back(session_.encode_chat(ordered_json::array({message})));
+      check_fits(prompts.back(), problem.where);
     }
     for (const GoldenGreedy& golden : greedy) {
       prompts.push_back(golden.prompt_ids);
+      check_fits(prompts.back(), options_.golden + ": greedy");
     }
     return prompts;
+  }
+
+  void check_fits(const Ids& prompt, const std::string& where) const {
+    const auto limit = static_cast<std::size_t>(session_.engine->info().max_sequence_tokens);
+    if (prompt.size() < limit) return;
+    exit_on_error({StatusCode::kInvalidArgument,
+                   fmt::format("{}: the prompt has {} tokens, want fewer than {}, what one request "
+                               "may hold: shorten it, or leave it out",
+                               where, prompt.size(), limit)});
   }
 
   static void count_greedy(const Generation& generation,

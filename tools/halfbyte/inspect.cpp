@@ -134,6 +134,7 @@ nlohmann::ordered_json to_json(const ModelConfig& config, const CheckpointSummar
 }
 
 void inspect(const InspectOptions& options) {
+  exit_unless_folder(options.model);
   const auto notices = std::make_shared<NoticeSink>(print_notice);
   const auto weights =
       value_or_exit(CheckpointWeights::open(options.model, options.ignore_index, notices));

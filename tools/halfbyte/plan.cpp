@@ -154,8 +154,9 @@ nlohmann::ordered_json to_json(const Answer& answer, std::string_view profile) {
 void print_text(const Answer& answer, std::string_view profile) {
   const TokenBudget& budget = answer.budget;
   fmt::print("model: {} for {}\n", answer.config.architecture, profile);
-  fmt::print("tokens of one forward on a rank: {} at most, {} in a decode step\n",
-             budget.max_tokens_per_rank, budget.max_decode_tokens_per_rank);
+  const std::int64_t decode = budget.max_decode_tokens_per_rank;  // 0: not bounded by options
+  fmt::print("tokens of one forward on a rank: {} at most{}\n", budget.max_tokens_per_rank,
+             decode > 0 ? fmt::format(", {} in a decode step", decode) : "");
   fmt::print(
       "tokens one rank may dispatch: {}; entering the experts: {}; the scheduler forms: {}\n",
       budget.max_dispatch_tokens_per_rank, budget.capacity_tokens, budget.max_forward_tokens);
@@ -219,7 +220,10 @@ void add_plan(CLI::App& app) {
   add_moe_options(*command, options->engine.moe);
   add_engine_options(*command, options->engine);
   add_token_budget_options(*command, options->budget);
-  command->callback([options, directory] { run_plan(*directory, *options); });
+  command->callback([options, directory] {
+    exit_unless_folder(*directory, "a model's folder; config.json is enough");
+    run_plan(*directory, *options);
+  });
 }
 
 }  // namespace halfbyte::tool

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/json_error.h"
 #include "command.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -79,15 +80,26 @@ class Answerer {
   std::unique_ptr<ChatTemplate> template_;  // loaded by the first line that needs it
 };
 
+Result<ordered_json> parse_line(const std::string& line) {
+  try {
+    ordered_json parsed = ordered_json::parse(line);
+    if (parsed.is_object()) return parsed;
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("want a JSON object, got {}", parsed.type_name()));
+  } catch (const ordered_json::exception& e) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("want a JSON object: {}", plain_json_error(e.what())));
+  }
+}
+
 void answer_lines(const std::string& directory) {
+  exit_unless_folder(directory, "a folder with tokenizer.json");
   Answerer answerer(directory);
   std::string line;
   for (std::int64_t number = 1; std::getline(std::cin, line); ++number) {
     if (line.empty()) continue;
-    const ordered_json request = ordered_json::parse(line, nullptr, false);
-    Result<ordered_json> answer = request.is_object()
-                                      ? answerer.answer(request)
-                                      : Status(StatusCode::kInvalidArgument, "not a JSON object");
+    auto answer = parse_line(line);
+    if (answer.ok()) answer = answerer.answer(*answer);
     if (!answer.ok())
       exit_on_error(answer.take_status().with_context(fmt::format("line {}", number)));
     print_json(answer.value());
@@ -102,8 +114,7 @@ void add_tokenize(CLI::App& app) {
   command
       ->add_option("TOKENIZER_DIR", *directory,
                    "Directory with tokenizer.json and, for messages, the chat template")
-      ->required()
-      ->check(CLI::ExistingDirectory);
+      ->required();
   command->callback([directory] { answer_lines(*directory); });
 }
 

@@ -146,6 +146,10 @@ TEST(TokenBudget, TheRefusalNamesEveryNumber) {
       "all-to-all holds 8 x 1024 = 8192 tokens, a forward may need 16384 (a decode step 512): "
       "set --moe-max-dispatch-tokens-per-rank to 2048 or more, or lower --max-prefill-tokens "
       "or --cuda-graph-max-bs");
+  options.decode_graph_max_bs = 0;  // nothing bounds a decode step by itself
+  EXPECT_EQ(refusal_of(options).message(),
+            "all-to-all holds 8 x 1024 = 8192 tokens, a forward may need 16384: set "
+            "--moe-max-dispatch-tokens-per-rank to 2048 or more, or lower --max-prefill-tokens");
 }
 
 // 10.3: a decode step cannot be split, so V2 holds even where the ranks together are large enough,
