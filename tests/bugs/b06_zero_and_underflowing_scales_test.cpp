@@ -18,8 +18,8 @@
 namespace halfbyte::reference {
 namespace {
 
+using test::TestExpert;
 using ::testing::Each;
-using testing_support::TestExpert;
 
 TEST(B06ZeroAndUnderflowingScales, AWeightGroupOf0Point005KeepsTheSmallestScale) {
   std::vector<float> w(16, 0.0F);

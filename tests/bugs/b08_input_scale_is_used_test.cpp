@@ -13,8 +13,8 @@
 namespace halfbyte::reference {
 namespace {
 
-using testing_support::random_row;
-using testing_support::TestExpert;
+using test::random_row;
+using test::TestExpert;
 
 TEST(B08InputScaleIsUsed, Relu2GrowsBy64WhenXAndItsScaleGrowBy8) {
   constexpr ActivationSpec kRelu2 = {.function = ActivationFunction::kRelu2};

@@ -13,7 +13,7 @@
 namespace halfbyte {
 namespace {
 
-using namespace testing_moe;
+using namespace test;
 
 // E = 8, ep = 2, input_scale[e] = 2^-e. Equal bits on one rank and on two with an fp32 wire (9.5).
 TEST(B09, TwoRanksGiveWhatOneGives) {

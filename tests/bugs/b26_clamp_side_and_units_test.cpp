@@ -12,7 +12,7 @@
 namespace halfbyte::reference {
 namespace {
 
-using testing_support::TestExpert;
+using test::TestExpert;
 
 TEST(B26ClampSideAndUnits, ANegativeGateIsNotClamped) {
   const ActivationSpec spec = {ActivationFunction::kSwigluClamped, 1.0F, 0.0F, 1.0F};
@@ -27,7 +27,7 @@ TEST(B26ClampSideAndUnits, AnAccumulatorOf16WithScaleOneEighthIsBelowALimitOf2) 
   expert.view.down = expert.constant_matrix(32, 16, 2, 0x38);
   expert.view.gate.global_scale = 0.125F;
   expert.view.up.global_scale = 0.125F;
-  const std::vector<float> x = testing_support::exact_row(32);  // sums to 16
+  const std::vector<float> x = test::exact_row(32);  // sums to 16
   const ActivationSpec spec = {ActivationFunction::kSwigluClamped, 1.0F, 0.0F, 2.0F};
   for (const ActivationMode mode : {ActivationMode::kW4a16, ActivationMode::kW4a4,
                                     ActivationMode::kW4a4Dynamic, ActivationMode::kW4a8}) {

@@ -13,7 +13,7 @@
 namespace halfbyte::reference {
 namespace {
 
-using testing_support::TestExpert;
+using test::TestExpert;
 
 // gate = 2 and up = 3 for x = exact_row(16), which sums to 8.
 void fill(TestExpert& expert) {
@@ -25,7 +25,7 @@ void fill(TestExpert& expert) {
 }
 
 float h_of(const TestExpert& expert, ActivationMode mode, float weight) {
-  std::vector<float> x = testing_support::exact_row(16);
+  std::vector<float> x = test::exact_row(16);
   for (float& value : x)
     value *= weight;
   std::vector<float> h(16), y(16);

@@ -12,7 +12,7 @@
 namespace halfbyte {
 namespace {
 
-using namespace testing_moe;
+using namespace test;
 
 using IdSpan = decltype(Routing::topk_idx);
 static_assert(std::is_convertible_v<std::vector<std::int32_t>&, IdSpan>);

@@ -9,7 +9,7 @@
 namespace halfbyte {
 namespace {
 
-using namespace testing_moe;
+using namespace test;
 
 TEST(B41, NoTokensAndNullPointersAreOk) {
   const MoeSpec spec = small_moe_spec();

@@ -11,7 +11,7 @@
 namespace halfbyte {
 namespace {
 
-using namespace testing_moe;
+using namespace test;
 
 std::vector<std::int64_t> counts_of(std::int64_t num_experts, int ep) {
   MoeSpec spec = small_moe_spec();

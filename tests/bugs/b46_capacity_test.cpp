@@ -9,7 +9,7 @@
 namespace halfbyte {
 namespace {
 
-using namespace testing_moe;
+using namespace test;
 using testing::Each;
 using testing::HasSubstr;
 

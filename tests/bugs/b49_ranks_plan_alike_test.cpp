@@ -11,7 +11,7 @@
 namespace halfbyte {
 namespace {
 
-using namespace testing_moe;
+using namespace test;
 
 TEST(B49, RanksWithUnevenExpertsMakeTheSameDecisions) {
   MoeSpec spec = small_moe_spec();

@@ -18,14 +18,14 @@
 namespace halfbyte {
 namespace {
 
-using testing::BackendRun;
-using testing::LayerShape;
-using testing::random_layer;
-using testing::random_tokens;
-using testing::run_routes;
-using testing::TestLayer;
-using testing::TestRoutes;
-using testing::TestTokens;
+using test::BackendRun;
+using test::LayerShape;
+using test::random_layer;
+using test::random_tokens;
+using test::run_routes;
+using test::TestLayer;
+using test::TestRoutes;
+using test::TestTokens;
 
 constexpr ActivationSpec kRelu2{.function = ActivationFunction::kRelu2};
 
@@ -40,11 +40,11 @@ void for_each_backend(const MoeSpec& spec, ActivationMode mode, const Check& che
 }
 
 // A matrix whose every weight is `value` * global_scale: block scales 1.
-testing::TestMatrix constant_matrix(std::int64_t rows,
-                                    std::int64_t cols,
-                                    float value,
-                                    float global_scale) {
-  testing::TestMatrix m;
+test::TestMatrix constant_matrix(std::int64_t rows,
+                                 std::int64_t cols,
+                                 float value,
+                                 float global_scale) {
+  test::TestMatrix m;
   m.view.rows = rows;
   m.view.cols = cols;
   m.view.global_scale = global_scale;
@@ -56,11 +56,11 @@ testing::TestMatrix constant_matrix(std::int64_t rows,
 }
 
 // down picks h: ones on the diagonal of [H, I].
-testing::TestMatrix picking_matrix(std::int64_t rows, std::int64_t cols) {
+test::TestMatrix picking_matrix(std::int64_t rows, std::int64_t cols) {
   std::vector<float> w(static_cast<std::size_t>(rows * cols));
   for (std::int64_t i = 0; i < std::min(rows, cols); ++i)
     w[static_cast<std::size_t>(i * cols + i)] = 6.0F;
-  testing::TestMatrix m = testing::store_matrix(WeightFormat::kNvfp4, rows, cols, w, 1.0F / 64.0F);
+  test::TestMatrix m = test::store_matrix(WeightFormat::kNvfp4, rows, cols, w, 1.0F / 64.0F);
   m.view.global_scale = 1.0F / 64.0F;
   return m;
 }
@@ -82,7 +82,7 @@ TestTokens exact_rows(const MoeSpec& spec, std::int64_t num_tokens, float factor
     x[i + 1] = 2.0F * factor;
   }
   TestTokens tokens;
-  testing::set_rows(tokens, spec, x);
+  test::set_rows(tokens, spec, x);
   tokens.topk_idx.assign(static_cast<std::size_t>(num_tokens * spec.top_k), 0);
   for (std::size_t i = 0; i < tokens.topk_idx.size(); ++i)
     tokens.topk_idx[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) % spec.top_k);
@@ -240,7 +240,7 @@ TEST(B22, RowsPastACountAreNeitherReadNorWritten) {
       if (row % kSlots < counts[static_cast<std::size_t>(row / kSlots)]) continue;
       std::fill_n(x.begin() + row * 32, 32, std::numeric_limits<float>::quiet_NaN());
     }
-    testing::set_rows(tokens, layer.spec, x);
+    test::set_rows(tokens, layer.spec, x);
     const std::vector<std::int64_t> offsets = {0, kSlots, 2 * kSlots, 3 * kSlots, 4 * kSlots};
     DispatchedTokens bucketed;
     bucketed.x = {tokens.x.data(), layer.spec.x_dtype, 4 * kSlots, 32};
@@ -268,7 +268,7 @@ TEST(B22, RowsPastACountAreNeitherReadNorWritten) {
 TEST(B23, GateAndUpAreNotSwappedAtAnyBatchSize) {
   const LayerShape shape{.hidden_size = 16, .intermediate_size = 16, .num_experts = 2, .top_k = 2};
   TestLayer layer = random_layer(shape, 12);
-  for (testing::TestExpert& expert : layer.experts) {
+  for (test::TestExpert& expert : layer.experts) {
     expert.gate = constant_matrix(16, 16, 2.0F, 0x1p-3F);  // exact rows sum to 8
     expert.up = constant_matrix(16, 16, -3.0F, 0x1p-3F);
     expert.down = picking_matrix(16, 16);
@@ -345,8 +345,8 @@ TEST(B52, TheErrorDoesNotDependOnTheBatch) {
     std::vector<float> full;
     for (std::int64_t num_tokens = 64; num_tokens >= 1; --num_tokens) {
       TestTokens some;
-      testing::set_rows(some, layer.spec,
-                        {all.x_f32.data(), static_cast<std::size_t>(num_tokens * 48)});
+      test::set_rows(some, layer.spec,
+                     {all.x_f32.data(), static_cast<std::size_t>(num_tokens * 48)});
       some.topk_idx.assign(static_cast<std::size_t>(num_tokens), 0);
       const std::vector<float> y = run_routes(run, some, TestRoutes(layer.spec, some));
       ASSERT_EQ(y.size(), static_cast<std::size_t>(num_tokens * 48));
@@ -364,7 +364,7 @@ TEST(B56, PaddingRowsWithNanReachNobody) {
   std::vector<float> x = five.x_f32;
   x.resize(8 * 32, std::numeric_limits<float>::quiet_NaN());
   TestTokens eight;
-  testing::set_rows(eight, layer.spec, x);
+  test::set_rows(eight, layer.spec, x);
   eight.topk_idx = five.topk_idx;
   eight.topk_idx.resize(16, -1);
   for (const ActivationMode mode :

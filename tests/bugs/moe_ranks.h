@@ -14,7 +14,7 @@
 #include "halfbyte/moe.h"
 #include "unit/moe/layer_fixture.h"
 
-namespace halfbyte::testing_moe {
+namespace halfbyte::test {
 
 inline MoeSpec small_moe_spec() {
   MoeSpec spec;
@@ -106,6 +106,6 @@ inline RankStep walking_step(const MoeSpec& spec, std::int64_t num_tokens, unsig
   return step;
 }
 
-}  // namespace halfbyte::testing_moe
+}  // namespace halfbyte::test
 
 #endif  // HALFBYTE_TESTS_BUGS_MOE_RANKS_H_

@@ -9,7 +9,7 @@
 
 #include "ranks/scenario.h"
 
-namespace halfbyte::testing {
+namespace halfbyte::test {
 namespace {
 
 Scenario spread(std::int64_t num_experts, std::vector<std::int64_t> tokens) {
@@ -161,4 +161,4 @@ TEST(RepeatBug, FiftyRunsGiveTheSameBits) {
 }
 
 }  // namespace
-}  // namespace halfbyte::testing
+}  // namespace halfbyte::test

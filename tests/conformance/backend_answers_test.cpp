@@ -42,7 +42,7 @@ TEST(BackendAnswers, TheListIsBestFirstAndHoldsWhatIsNotBuilt) {
 
 // nvfp4-moe section 3: every mode, and w4a16 unless another is asked for.
 TEST(BackendAnswers, TheCpuRunsEveryModeAndChoosesW4a16) {
-  const MoeSpec spec = testing::spec_of({});
+  const MoeSpec spec = test::spec_of({});
   for (const ActivationMode mode : {ActivationMode::kW4a16, ActivationMode::kW4a4,
                                     ActivationMode::kW4a4Dynamic, ActivationMode::kW4a8})
     EXPECT_TRUE(find("cpu")->can_run(spec, mode).ok()) << activation_mode_name(mode);
@@ -50,7 +50,7 @@ TEST(BackendAnswers, TheCpuRunsEveryModeAndChoosesW4a16) {
 }
 
 TEST(BackendAnswers, TheReferenceWantsAnExplicitMode) {
-  const MoeSpec spec = testing::spec_of({});
+  const MoeSpec spec = test::spec_of({});
   const auto backend = find("reference");
   const Status status = backend->can_run(spec, backend->resolve_auto(spec));
   EXPECT_EQ(status.code(), StatusCode::kUnsupported);
@@ -60,7 +60,7 @@ TEST(BackendAnswers, TheReferenceWantsAnExplicitMode) {
 
 TEST(BackendAnswers, OtherFormatsRunWithActivationsAsGivenOnly) {
   for (const WeightFormat format : {WeightFormat::kFp8, WeightFormat::kBf16}) {
-    const MoeSpec spec = testing::spec_of({.format = format});
+    const MoeSpec spec = test::spec_of({.format = format});
     for (const char* name : {"cpu", "reference"}) {
       EXPECT_TRUE(find(name)->can_run(spec, ActivationMode::kW4a16).ok()) << name;
       EXPECT_EQ(find(name)->can_run(spec, ActivationMode::kW4a4).code(), StatusCode::kUnsupported)
@@ -71,7 +71,7 @@ TEST(BackendAnswers, OtherFormatsRunWithActivationsAsGivenOnly) {
 
 // nvfp4-moe section 3: the plan states the format of x, of h and of the rows.
 TEST(BackendAnswers, ThePlanStatesItsFormats) {
-  const MoeSpec spec = testing::spec_of({});
+  const MoeSpec spec = test::spec_of({});
   ExpertPlan request = request_of(spec, ActivationMode::kW4a16, 8);
   const auto expect_formats = [&](const char* x_format, const char* h_format) {
     const Result<ExpertPlan> plan = find("cpu")->plan(request);
@@ -97,14 +97,14 @@ TEST(BackendAnswers, ThePlanStatesItsFormats) {
 // H 64, I 32 (padded to 64 columns in down), 4 experts: gate and up 2 x 2 panels of 576 bytes, down
 // 4 panels of 576.
 TEST(BackendAnswers, PreparedBytesCountThePadding) {
-  const MoeSpec spec = testing::spec_of({});
+  const MoeSpec spec = test::spec_of({});
   const Result<ExpertPlan> plan = find("cpu")->plan(request_of(spec, ActivationMode::kW4a16, 8));
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan.value().prepared_bytes, 4 * (2 * 2 + 4) * 576);
 }
 
 TEST(BackendAnswers, WorkspaceGrowsWithCapacityAndNeverOverlaps) {
-  const MoeSpec spec = testing::spec_of({});
+  const MoeSpec spec = test::spec_of({});
   for (const char* name : {"cpu", "reference"}) {
     for (const ActivationMode mode : {ActivationMode::kW4a16, ActivationMode::kW4a4Dynamic}) {
       std::size_t last = 0;
@@ -127,7 +127,7 @@ TEST(BackendAnswers, WorkspaceGrowsWithCapacityAndNeverOverlaps) {
 
 // Whatever number of routes the caller asks for.
 TEST(BackendAnswers, APlanForNoTokensHoldsNoRoutes) {
-  const MoeSpec spec = testing::spec_of({});
+  const MoeSpec spec = test::spec_of({});
   for (const char* name : {"cpu", "reference"}) {
     ExpertPlan request = request_of(spec, ActivationMode::kW4a16, 0);
     request.max_routes = 8;
@@ -138,11 +138,11 @@ TEST(BackendAnswers, APlanForNoTokensHoldsNoRoutes) {
 }
 
 TEST(BackendAnswers, AnExpertOfTheWrongShapeIsRefusedByName) {
-  const testing::TestLayer layer = testing::random_layer({}, 1);
-  const testing::TestLayer wide = testing::random_layer({.intermediate_size = 48}, 1);
+  const test::TestLayer layer = test::random_layer({}, 1);
+  const test::TestLayer wide = test::random_layer({.intermediate_size = 48}, 1);
   for (const char* name : {"cpu", "reference"}) {
-    testing::BackendRun run(find(name), layer, ActivationMode::kW4a16, 1);
-    testing::TestLayer mixed = layer;
+    test::BackendRun run(find(name), layer, ActivationMode::kW4a16, 1);
+    test::TestLayer mixed = layer;
     mixed.experts[2].down = wide.experts[2].down;
     const Status status = run.load(mixed);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
@@ -151,8 +151,8 @@ TEST(BackendAnswers, AnExpertOfTheWrongShapeIsRefusedByName) {
 }
 
 TEST(BackendAnswers, ABlockScaleThatIsNotANumberNamesExpertProjectionRowAndBlock) {
-  testing::TestLayer layer = testing::random_layer({}, 1);
-  testing::BackendRun run(find("cpu"), layer, ActivationMode::kW4a16, 1);
+  test::TestLayer layer = test::random_layer({}, 1);
+  test::BackendRun run(find("cpu"), layer, ActivationMode::kW4a16, 1);
   layer.experts[3].up.block_scale[4 * 5 + 2] = 0x7F;
   const Status status = run.load(layer);
   EXPECT_EQ(status.code(), StatusCode::kCorruptData);

@@ -16,18 +16,18 @@
 namespace halfbyte {
 namespace {
 
-using testing::BackendRun;
-using testing::random_layer;
-using testing::random_tokens;
-using testing::run_routes;
-using testing::TestLayer;
-using testing::TestRoutes;
-using testing::TestTokens;
+using test::BackendRun;
+using test::random_layer;
+using test::random_tokens;
+using test::run_routes;
+using test::TestLayer;
+using test::TestRoutes;
+using test::TestTokens;
 
 // nvfp4-moe 12.8.
 constexpr std::int64_t kTokenCounts[] = {1, 2, 8, 16, 17, 64, 96, 192, 1024};
 constexpr std::int64_t kLargeTokenCounts[] = {5120, 6144, 8064};
-constexpr testing::LayerShape kShape{.hidden_size = 48, .intermediate_size = 16, .num_experts = 3};
+constexpr test::LayerShape kShape{.hidden_size = 48, .intermediate_size = 16, .num_experts = 3};
 constexpr auto kHidden = static_cast<std::size_t>(kShape.hidden_size);
 
 // A batch; with `one_expert` both slots of every token go to one expert: duplicates count, and its
@@ -89,7 +89,7 @@ std::size_t first_difference(const std::vector<float>& a, const std::vector<floa
 // h as GEMM2 reads it, for I <= H: the down projection picks columns.
 TestLayer layer_that_shows_h(const TestLayer& layer) {
   TestLayer picking = layer;
-  for (testing::TestExpert& expert : picking.experts) {
+  for (test::TestExpert& expert : picking.experts) {
     std::fill(expert.down.codes.begin(), expert.down.codes.end(), 0);
     std::fill(expert.down.block_scale.begin(), expert.down.block_scale.end(), 0x38);
     for (std::size_t i = 0; i < 16; ++i)

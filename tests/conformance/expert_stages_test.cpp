@@ -21,15 +21,15 @@
 namespace halfbyte {
 namespace {
 
-using testing::BackendRun;
-using testing::LayerShape;
-using testing::random_layer;
-using testing::random_tokens;
-using testing::run_routes;
-using testing::TestLayer;
-using testing::TestMatrix;
-using testing::TestRoutes;
-using testing::TestTokens;
+using test::BackendRun;
+using test::LayerShape;
+using test::random_layer;
+using test::random_tokens;
+using test::run_routes;
+using test::TestLayer;
+using test::TestMatrix;
+using test::TestRoutes;
+using test::TestTokens;
 
 const LayerShape kShapes[] = {
     {.hidden_size = 144, .intermediate_size = 96, .num_experts = 3},
@@ -83,7 +83,7 @@ std::vector<float> read_h(const Variant& variant,
   std::vector<float> h(routes.route_row.size() * static_cast<std::size_t>(width));
   for (std::int64_t first = 0; first < width; first += hidden) {
     TestLayer picking = layer;
-    for (testing::TestExpert& expert : picking.experts)
+    for (test::TestExpert& expert : picking.experts)
       expert.down = picking_matrix(hidden, width, first);
     const auto run = variant.prepare(picking, mode, tokens.num_tokens);
     const std::vector<float> y = run_routes(*run, tokens, routes);
@@ -188,7 +188,7 @@ double half_step(const std::string& format, std::span<const double> h, std::size
 }
 
 void check_h(const TestLayer& layer,
-             const testing::TestExpert& expert,
+             const test::TestExpert& expert,
              const std::string& format,
              const std::vector<double>& x,
              std::span<const float> h) {
@@ -259,7 +259,7 @@ TEST(ExpertStages, EveryElementOfEveryGemmStaysWithinTheHardBound) {
   }
 }
 
-bool block_sums_are_exact(const testing::TestExpert& expert,
+bool block_sums_are_exact(const test::TestExpert& expert,
                           const std::uint8_t* codes,
                           const std::uint8_t* scales,
                           std::int64_t block) {
@@ -360,11 +360,11 @@ TEST(ExpertStages, DynamicRowsOfZeroAreZeroAndANanStaysInItsRow) {
   std::fill_n(x.begin(), 64, 0.0F);
   std::fill_n(x.begin() + 64, 64, 0x1p-101F);
   x[128 + 5] = std::numeric_limits<float>::quiet_NaN();
-  testing::set_rows(tokens, layer.spec, x);
+  test::set_rows(tokens, layer.spec, x);
   tokens.topk_idx = {0, 0, 0, 0};
   const TestRoutes routes(layer.spec, tokens);
   TestTokens last;
-  testing::set_rows(last, layer.spec, {x.data() + 192, 64});
+  test::set_rows(last, layer.spec, {x.data() + 192, 64});
   last.topk_idx = {0};
   const ActivationMode mode = ActivationMode::kW4a4Dynamic;
   for_each_variant(layer.spec, mode, [&](const Variant& variant) {

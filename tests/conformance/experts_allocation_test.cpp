@@ -49,10 +49,9 @@ namespace {
 // The reference keeps scratch per thread, made by a thread's first run; the cpu backend's first run
 // already allocates nothing.
 TEST(ExpertsAllocation, ARunAllocatesNothing) {
-  const testing::TestLayer layer =
-      testing::random_layer({.hidden_size = 64, .intermediate_size = 48}, 1);
-  const testing::TestTokens tokens = testing::random_tokens(layer.spec, 9, 2);
-  const testing::TestRoutes routes(layer.spec, tokens);
+  const test::TestLayer layer = test::random_layer({.hidden_size = 64, .intermediate_size = 48}, 1);
+  const test::TestTokens tokens = test::random_tokens(layer.spec, 9, 2);
+  const test::TestRoutes routes(layer.spec, tokens);
   const DispatchedTokens dispatched = routes.dispatched(layer.spec, tokens);
   std::vector<float> rows(routes.route_row.size() * 64);
   int num_runs = 0;
@@ -60,7 +59,7 @@ TEST(ExpertsAllocation, ARunAllocatesNothing) {
     for (const ActivationMode mode : {ActivationMode::kW4a16, ActivationMode::kW4a4,
                                       ActivationMode::kW4a4Dynamic, ActivationMode::kW4a8}) {
       if (!backend->can_use({}).ok() || !backend->can_run(layer.spec, mode).ok()) continue;
-      testing::BackendRun run(backend, layer, mode, 9);
+      test::BackendRun run(backend, layer, mode, 9);
       if (backend->name() == "reference") {
         ASSERT_TRUE(run.run(dispatched, rows).ok());
       }

@@ -15,14 +15,14 @@
 namespace halfbyte {
 namespace {
 
-using testing::BackendRun;
-using testing::LayerShape;
-using testing::random_layer;
-using testing::random_tokens;
-using testing::run_routes;
-using testing::TestLayer;
-using testing::TestRoutes;
-using testing::TestTokens;
+using test::BackendRun;
+using test::LayerShape;
+using test::random_layer;
+using test::random_tokens;
+using test::run_routes;
+using test::TestLayer;
+using test::TestRoutes;
+using test::TestTokens;
 
 constexpr ActivationSpec kSwiglu{.function = ActivationFunction::kSwiglu};
 constexpr ActivationSpec kClamped{
@@ -71,7 +71,7 @@ std::vector<Case> all_cases() {
     for (const ActivationMode mode : {ActivationMode::kW4a16, ActivationMode::kW4a4,
                                       ActivationMode::kW4a4Dynamic, ActivationMode::kW4a8}) {
       for (const LayerShape& shape : kShapes) {
-        if (backend->can_use({}).ok() && backend->can_run(testing::spec_of(shape), mode).ok())
+        if (backend->can_use({}).ok() && backend->can_run(test::spec_of(shape), mode).ok())
           cases.push_back({backend, mode, shape});
         // The same with activations in fp32 (--dtype float32), which the cpu backend treats apart.
         if (backend->name() == "cpu" && mode == ActivationMode::kW4a16)
@@ -200,7 +200,7 @@ TEST_P(ExpertsConformance, ARowAloneHasTheBitsItHasInABatch) {
   for (std::size_t route = 0; route < routes.route_row.size(); ++route) {
     TestTokens one;
     const auto row = static_cast<std::size_t>(routes.route_row[route]);
-    testing::set_rows(one, layer.spec, {tokens.x_f32.data() + row * hidden, hidden});
+    test::set_rows(one, layer.spec, {tokens.x_f32.data() + row * hidden, hidden});
     one.topk_idx.assign(static_cast<std::size_t>(layer.spec.top_k), -1);
     one.topk_idx.back() = routes.route_expert[route];
     const std::vector<float> alone = run_routes(alone_run, one, TestRoutes(layer.spec, one));

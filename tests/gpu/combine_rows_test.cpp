@@ -10,9 +10,9 @@
 namespace halfbyte::sm90 {
 namespace {
 
-using testing_support::DeviceArray;
-using testing_support::group_on_host;
-using testing_support::Spread;
+using test::DeviceArray;
+using test::group_on_host;
+using test::Spread;
 
 struct Inputs {
   std::vector<std::int32_t> ids, slot_route;

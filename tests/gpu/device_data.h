@@ -13,7 +13,7 @@
 #include "device/properties.h"
 #include "device/stream.h"
 
-namespace halfbyte::testing_support {
+namespace halfbyte::test {
 
 /// Skips the test where there is no Hopper GPU.
 #define HALFBYTE_NEED_HOPPER()                                                                     \
@@ -69,6 +69,6 @@ class DeviceArray {
   const device::Stream* stream_ = nullptr;
 };
 
-}  // namespace halfbyte::testing_support
+}  // namespace halfbyte::test
 
 #endif  // HALFBYTE_TESTS_GPU_DEVICE_DATA_H_

@@ -11,7 +11,7 @@
 #include "kernels/cuda/sm90/prepare_weights.h"
 #include "layer_reference.h"
 
-namespace halfbyte::testing_support {
+namespace halfbyte::test {
 
 /// The same matrix of every expert: canonical on host and device, and prepared.
 struct ExpertMatrix {
@@ -94,6 +94,6 @@ inline std::vector<std::uint8_t> prepare_on_host(const ExpertMatrix& matrix) {
   return out;
 }
 
-}  // namespace halfbyte::testing_support
+}  // namespace halfbyte::test
 
 #endif  // HALFBYTE_TESTS_GPU_EXPERT_DATA_H_

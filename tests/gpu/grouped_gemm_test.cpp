@@ -9,10 +9,10 @@
 namespace halfbyte::sm90 {
 namespace {
 
-using testing_support::DeviceArray;
-using testing_support::LayerCase;
-using testing_support::LayerStep;
-using testing_support::Spread;
+using test::DeviceArray;
+using test::LayerCase;
+using test::LayerStep;
+using test::Spread;
 
 struct Outputs {
   std::vector<std::uint16_t> h;

@@ -15,7 +15,7 @@
 #include "halfbyte/moe.h"
 #include "routing.h"
 
-namespace halfbyte::testing_support {
+namespace halfbyte::test {
 
 struct LayerCase {
   int num_experts = 0;  // local
@@ -193,6 +193,6 @@ class LayerStep {
   std::mt19937 random_;
 };
 
-}  // namespace halfbyte::testing_support
+}  // namespace halfbyte::test
 
 #endif  // HALFBYTE_TESTS_GPU_LAYER_CASE_H_

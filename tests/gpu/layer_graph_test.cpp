@@ -9,13 +9,13 @@
 #include "device/graph.h"
 #include "layer_on_device.h"
 
-namespace halfbyte::testing_support {
+namespace halfbyte::test {
 namespace {
 
 using device::Graph;
+using test::random_layer;
+using test::TestLayer;
 using ::testing::HasSubstr;
-using testing::random_layer;
-using testing::TestLayer;
 
 TestLayer small_layer(unsigned seed) {
   TestLayer layer =
@@ -135,4 +135,4 @@ TEST(LayerGraph, WhatAGraphCannotHoldIsRefusedAndTheCaptureGoesOn) {
 }
 
 }  // namespace
-}  // namespace halfbyte::testing_support
+}  // namespace halfbyte::test

@@ -21,7 +21,7 @@
 #include "layer_oracle.h"
 #include "moe/workspace.h"
 
-namespace halfbyte::testing_support {
+namespace halfbyte::test {
 
 inline constexpr Device kGpu = {DeviceKind::kCuda, 0};
 
@@ -36,7 +36,7 @@ inline void expect_ok(const Status& status) {
 /// Ids of random_tokens() (some of them -1) and weights that differ.
 inline LayerInput random_input(const MoeSpec& spec, std::int64_t num_tokens, unsigned seed) {
   LayerInput input;
-  input.tokens = testing::random_tokens(spec, num_tokens, seed);
+  input.tokens = test::random_tokens(spec, num_tokens, seed);
   std::mt19937 random(seed + 1);
   for (std::size_t i = 0; i < input.tokens.topk_idx.size(); ++i)
     input.weights.push_back(static_cast<float>(1 + random() % 1000) / 1000.0F);
@@ -45,7 +45,7 @@ inline LayerInput random_input(const MoeSpec& spec, std::int64_t num_tokens, uns
 
 class DeviceLayer {
  public:
-  DeviceLayer(const testing::TestLayer& layer,
+  DeviceLayer(const test::TestLayer& layer,
               std::int64_t capacity_tokens,
               std::shared_ptr<MoeWorkspace> workspace = nullptr)
       : spec(layer.spec), workspace_(workspace ? std::move(workspace) : make_moe_workspace()) {
@@ -63,7 +63,7 @@ class DeviceLayer {
   MoeLayer* operator->() { return layer_.get(); }
   MoeLayer& operator*() { return *layer_; }
 
-  void load(const testing::TestLayer& layer) {
+  void load(const test::TestLayer& layer) {
     for (std::size_t e = 0; e < layer.experts.size(); ++e)
       expect_ok(layer_->load_expert(static_cast<std::int64_t>(e), layer.experts[e].expert()));
     expect_ok(layer_->finish_loading());
@@ -165,7 +165,7 @@ class DeviceStep {
 };
 
 /// Every element of some tokens' rows within its bound; padding exactly zero.
-inline void expect_tokens(const testing::TestLayer& layer,
+inline void expect_tokens(const test::TestLayer& layer,
                           const LayerInput& input,
                           const std::vector<float>& got,
                           DType row_dtype,
@@ -187,6 +187,6 @@ inline void expect_tokens(const testing::TestLayer& layer,
   EXPECT_EQ(wrong, 0) << "worst error over bound " << worst;
 }
 
-}  // namespace halfbyte::testing_support
+}  // namespace halfbyte::test
 
 #endif  // HALFBYTE_TESTS_GPU_LAYER_ON_DEVICE_H_

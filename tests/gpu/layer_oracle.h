@@ -16,7 +16,7 @@
 #include "kernels/reference/oracle.h"
 #include "support/moe_case.h"
 
-namespace halfbyte::testing_support {
+namespace halfbyte::test {
 
 /// A value and how far from it a right answer may be.
 struct Bounded {
@@ -44,7 +44,7 @@ inline double h_bound(
 
 /// One expert on one row: y [H], unweighted, as rows of `row_dtype`.
 inline Bounded expert_row(const MoeSpec& spec,
-                          const testing::TestExpert& expert,
+                          const test::TestExpert& expert,
                           std::span<const double> x,
                           DType row_dtype) {
   const auto width = static_cast<std::size_t>(spec.intermediate_size);
@@ -76,14 +76,14 @@ inline Bounded expert_row(const MoeSpec& spec,
 
 /// A step's input, on the host.
 struct LayerInput {
-  testing::TestTokens tokens;
+  test::TestTokens tokens;
   std::vector<float> weights;  // [num_tokens, top_k]
   std::vector<float> shared;   // [num_tokens, H], or empty
   std::int64_t num_valid = 1 << 30;
 };
 
 /// y of one token: the weighted rows, the shared row, one rounding.
-inline Bounded token_row(const testing::TestLayer& layer,
+inline Bounded token_row(const test::TestLayer& layer,
                          const LayerInput& input,
                          std::size_t token,
                          DType row_dtype,
@@ -118,6 +118,6 @@ inline Bounded token_row(const testing::TestLayer& layer,
   return y;
 }
 
-}  // namespace halfbyte::testing_support
+}  // namespace halfbyte::test
 
 #endif  // HALFBYTE_TESTS_GPU_LAYER_ORACLE_H_

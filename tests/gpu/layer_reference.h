@@ -8,7 +8,7 @@
 
 #include "device/stream.h"
 
-namespace halfbyte::testing_support {
+namespace halfbyte::test {
 
 /// One matrix of every expert in canonical form, device pointers.
 struct CanonicalOnDevice {
@@ -30,6 +30,6 @@ void reference_gemm(const CanonicalOnDevice& weights,
                     double* magnitude,
                     const device::Stream& stream);
 
-}  // namespace halfbyte::testing_support
+}  // namespace halfbyte::test
 
 #endif  // HALFBYTE_TESTS_GPU_LAYER_REFERENCE_H_

@@ -11,13 +11,13 @@
 
 #include "layer_on_device.h"
 
-namespace halfbyte::testing_support {
+namespace halfbyte::test {
 namespace {
 
+using test::LayerShape;
+using test::random_layer;
+using test::TestLayer;
 using ::testing::HasSubstr;
-using testing::LayerShape;
-using testing::random_layer;
-using testing::TestLayer;
 
 constexpr ActivationSpec kClamped = {ActivationFunction::kSwigluClamped, 1.702F, 1.0F, 0.75F};
 constexpr ActivationSpec kRelu2 = {ActivationFunction::kRelu2};
@@ -75,7 +75,7 @@ TEST(LayerOnDevice, MeetsTheBoundForEveryActivationTypeAndTail) {
                      << ", y " << dtype_name(y_dtype) << ", seed " << seed);
         LayerInput input = random_input(layer.spec, tokens, seed);
         std::mt19937 random(seed);
-        input.shared = testing::gaussian(tokens * 528, 0.1, random);
+        input.shared = test::gaussian(tokens * 528, 0.1, random);
         expect_step(layer, input, step.run(input), on_device.row_dtype());
       }
     }
@@ -186,7 +186,7 @@ TEST(LayerOnDevice, RowsPastTheValidCountAreZerosAndChangeNothing) {
   for (const std::int64_t tokens : {8, 600}) {
     LayerInput input = random_input(layer.spec, tokens, fresh_seed());
     std::mt19937 random(1);
-    input.shared = testing::gaussian(tokens * 96, 1, random);
+    input.shared = test::gaussian(tokens * 96, 1, random);
     input.num_valid = tokens * 5 / 8;
     const std::vector<float> first = step.run(input);
     expect_step(layer, input, first, DType::kF32);
@@ -248,7 +248,7 @@ TEST(LayerOnDevice, ReloadingReplacesInPlace) {
   DeviceLayer fresh(b, 64);
   DeviceStep fresh_step(fresh, 64);
   EXPECT_EQ(step.run(input), fresh_step.run(input));
-  testing::TestExpert broken = a.experts[0];
+  test::TestExpert broken = a.experts[0];
   broken.up.block_scale[3] = 0x7F;
   EXPECT_EQ(on_device->load_expert(0, broken.expert()).code(), StatusCode::kCorruptData);
   EXPECT_EQ(step.run(input), fresh_step.run(input));
@@ -288,8 +288,8 @@ TEST(LayerOnDevice, ArraysGiveWhatExpertsGive) {
   const auto append = [](std::vector<std::uint8_t>& to, const std::vector<std::uint8_t>& from) {
     to.insert(to.end(), from.begin(), from.end());
   };
-  for (const testing::TestExpert& expert : layer.experts) {
-    for (const testing::TestMatrix* half : {&expert.gate, &expert.up}) {
+  for (const test::TestExpert& expert : layer.experts) {
+    for (const test::TestMatrix* half : {&expert.gate, &expert.up}) {
       append(gate_up, half->codes);
       append(gate_up_scale, half->block_scale);
       arrays.gate_up_global_scale.values.push_back(half->view.global_scale);
@@ -354,4 +354,4 @@ TEST(LayerOnDevice, MemoryOfTheHostIsRefused) {
 }
 
 }  // namespace
-}  // namespace halfbyte::testing_support
+}  // namespace halfbyte::test

@@ -15,8 +15,8 @@ TEST(PrepareWeights, EqualsTheIndexFunctions) {
                                 {1, 1, 2880, 704}, {1, 2, 16, 16},  {2, 1, 40, 2880}};
   for (const WeightShape& shape : shapes) {
     ASSERT_TRUE(can_run(shape).ok());
-    const auto matrix = testing_support::make_expert_matrix({shape}, true, random, stream);
-    EXPECT_EQ(matrix.prepared.download(), testing_support::prepare_on_host(matrix))
+    const auto matrix = test::make_expert_matrix({shape}, true, random, stream);
+    EXPECT_EQ(matrix.prepared.download(), test::prepare_on_host(matrix))
         << shape.num_halves << " x " << shape.half_rows << " x " << shape.cols;
   }
 }

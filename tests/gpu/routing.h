@@ -9,7 +9,7 @@
 
 #include "kernels/cuda/sm90/group_rows.h"
 
-namespace halfbyte::testing_support {
+namespace halfbyte::test {
 
 enum class Spread { kRandom, kOneExpert, kMissing, kDuplicates, kSkewed };
 
@@ -60,6 +60,6 @@ inline HostRoutes group_on_host(const sm90::GroupRowsShape& shape,
   return routes;
 }
 
-}  // namespace halfbyte::testing_support
+}  // namespace halfbyte::test
 
 #endif  // HALFBYTE_TESTS_GPU_ROUTING_H_

@@ -11,7 +11,7 @@
 
 #include "ranks/scenario.h"
 
-namespace halfbyte::testing {
+namespace halfbyte::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -185,4 +185,4 @@ TEST(AllToAll, NeedsNoListWithOneRank) {
 }
 
 }  // namespace
-}  // namespace halfbyte::testing
+}  // namespace halfbyte::test

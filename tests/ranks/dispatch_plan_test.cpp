@@ -13,7 +13,7 @@
 #include "base/host_buffer.h"
 #include "ranks/scenario.h"
 
-namespace halfbyte::testing {
+namespace halfbyte::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -244,4 +244,4 @@ TEST(DispatchOrder, AnEmptyStepTakesNullPointers) {
 }
 
 }  // namespace
-}  // namespace halfbyte::testing
+}  // namespace halfbyte::test

@@ -11,7 +11,7 @@
 #include "halfbyte/moe.h"
 #include "support/rank_threads.h"
 
-namespace halfbyte::testing {
+namespace halfbyte::test {
 namespace {
 
 constexpr std::int64_t kExperts = 32;
@@ -177,4 +177,4 @@ TEST(LayerOverRanks, AllToAllGivesTheBitsOfOneRank) {
 }
 
 }  // namespace
-}  // namespace halfbyte::testing
+}  // namespace halfbyte::test

@@ -15,7 +15,7 @@
 #include "formats/nvfp4.h"
 #include "support/rank_threads.h"
 
-namespace halfbyte::testing {
+namespace halfbyte::test {
 namespace {
 
 using Row = std::vector<float>;
@@ -463,4 +463,4 @@ std::string check_scenario(const Scenario& scenario, const std::vector<GroupToke
   return wrong.str();
 }
 
-}  // namespace halfbyte::testing
+}  // namespace halfbyte::test

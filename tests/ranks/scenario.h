@@ -12,7 +12,7 @@
 
 #include "moe/dispatcher.h"
 
-namespace halfbyte::testing {
+namespace halfbyte::test {
 
 /// What memory may hold before it is used; results must not depend on it.
 inline constexpr std::array<std::uint8_t, 3> kPoisons = {0x00, 0x7F, 0xFF};
@@ -76,6 +76,6 @@ Result<DispatchPlan> plan_scenario(const Scenario& scenario,
                                    const Dispatcher& dispatcher,
                                    int rank);
 
-}  // namespace halfbyte::testing
+}  // namespace halfbyte::test
 
 #endif  // HALFBYTE_TESTS_RANKS_SCENARIO_H_

@@ -11,7 +11,7 @@
 
 #include "ranks/scenario.h"
 
-namespace halfbyte::testing {
+namespace halfbyte::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -275,4 +275,4 @@ TEST(Standard, RefusesTokenCountsThatDoNotMatch) {
 }
 
 }  // namespace
-}  // namespace halfbyte::testing
+}  // namespace halfbyte::test

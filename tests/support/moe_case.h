@@ -22,7 +22,7 @@
 #include "moe/expert_backend.h"
 #include "moe/scales.h"
 
-namespace halfbyte::testing {
+namespace halfbyte::test {
 
 /// A canonical matrix with the memory it looks at.
 struct TestMatrix {
@@ -316,6 +316,6 @@ inline std::vector<float> run_routes(BackendRun& run,
   return rows;
 }
 
-}  // namespace halfbyte::testing
+}  // namespace halfbyte::test
 
 #endif  // HALFBYTE_TESTS_SUPPORT_MOE_CASE_H_

@@ -14,7 +14,7 @@
 
 #include "comm/transport.h"
 
-namespace halfbyte::testing {
+namespace halfbyte::test {
 
 /// What a group of ranks left behind.
 struct RankOutcome {
@@ -61,6 +61,6 @@ inline RankOutcome run_ranks(int num_ranks,
   return outcome;
 }
 
-}  // namespace halfbyte::testing
+}  // namespace halfbyte::test
 
 #endif  // HALFBYTE_TESTS_SUPPORT_RANK_THREADS_H_

@@ -22,10 +22,10 @@ namespace halfbyte {
 namespace {
 
 using std::chrono::milliseconds;
+using test::RankOutcome;
+using test::run_ranks;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using testing::RankOutcome;
-using testing::run_ranks;
 
 template <typename T>
 std::span<std::byte> bytes_of(std::vector<T>& values) {
@@ -307,7 +307,7 @@ TEST(InProcessFailure, AWrongCallOnOneRankReachesTheOthersAtOnce) {
 }
 
 TEST(InProcessFailure, OtherArgumentsAreRefusedByName) {
-  const auto refused = [](const testing::RankFunction& call) {
+  const auto refused = [](const test::RankFunction& call) {
     return run_ranks(1, call).status[0].to_string();
   };
   std::vector<float> values(3);

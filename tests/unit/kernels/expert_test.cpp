@@ -23,10 +23,10 @@
 namespace halfbyte::reference {
 namespace {
 
+using test::exact_row;
+using test::random_row;
+using test::TestExpert;
 using ::testing::Each;
-using testing_support::exact_row;
-using testing_support::random_row;
-using testing_support::TestExpert;
 
 constexpr ActivationSpec kSwiglu = {};
 constexpr ActivationSpec kRelu2 = {.function = ActivationFunction::kRelu2};

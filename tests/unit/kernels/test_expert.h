@@ -11,7 +11,7 @@
 #include "halfbyte/moe.h"
 #include "kernels/reference/expert.h"
 
-namespace halfbyte::testing_support {
+namespace halfbyte::test {
 
 /// An NVFP4 expert that owns its bytes; `view` stays valid while it lives.
 class TestExpert {
@@ -102,6 +102,6 @@ inline std::vector<float> exact_row(std::int64_t size) {
   return row;
 }
 
-}  // namespace halfbyte::testing_support
+}  // namespace halfbyte::test
 
 #endif  // HALFBYTE_TESTS_UNIT_KERNELS_TEST_EXPERT_H_

@@ -14,7 +14,7 @@
 #include "kernels/reference/combine.h"
 #include "kernels/reference/expert.h"
 
-namespace halfbyte::testing_moe {
+namespace halfbyte::test {
 
 struct RandomMatrix {
   CanonicalMatrix view;
@@ -99,6 +99,6 @@ inline std::vector<float> reference_token(const MoeSpec& spec,
   return y;
 }
 
-}  // namespace halfbyte::testing_moe
+}  // namespace halfbyte::test
 
 #endif  // HALFBYTE_TESTS_UNIT_MOE_LAYER_FIXTURE_H_

@@ -15,13 +15,13 @@
 namespace halfbyte {
 namespace {
 
+using test::random_experts;
+using test::random_rows;
+using test::RandomExpert;
+using test::reference_token;
 using testing::Contains;
 using testing::Each;
 using testing::HasSubstr;
-using testing_moe::random_experts;
-using testing_moe::random_rows;
-using testing_moe::RandomExpert;
-using testing_moe::reference_token;
 
 MoeSpec small_spec() {
   MoeSpec spec;

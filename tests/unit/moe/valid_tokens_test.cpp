@@ -17,8 +17,8 @@
 namespace halfbyte {
 namespace {
 
-using testing_moe::random_experts;
-using testing_moe::random_rows;
+using test::random_experts;
+using test::random_rows;
 
 constexpr std::int64_t kRows = 8;
 
