@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <future>
 
 #include "fake_constraint.h"
 #include "fake_model.h"
@@ -109,6 +110,11 @@ TEST(EngineSampling, EachTokenHasItsLogprobAndTheLikeliestOnes) {
 
 TEST(EngineSampling, AConstraintHoldsAlsoForARequestThatIsSentBack) {
   FakeControl control;
+  std::promise<void> submitted;  // all together, or each could end before the next one comes
+  control.before_forward = [all = submitted.get_future().share()](int, const Batch&) {
+    all.wait();
+    return Status();
+  };
   const auto engine = start_fake_engine({.num_blocks = 8}, control);
   constexpr std::size_t kRequests = 6;
   std::vector<std::vector<std::int32_t>> accepted(kRequests);
@@ -120,6 +126,7 @@ TEST(EngineSampling, AConstraintHoldsAlsoForARequestThatIsSentBack) {
     request.constraint = std::make_unique<FakeConstraint>(&accepted[i]);
     ids.push_back(engine->submit(std::move(request)).value());
   }
+  submitted.set_value();
   const auto answers = collect(*engine, ids);
   EXPECT_GT(engine->stats().preemptions, 0);
   for (std::size_t i = 0; i < kRequests; ++i) {
