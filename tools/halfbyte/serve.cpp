@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <atomic>
 #include <chrono>
@@ -172,7 +173,15 @@ void exit_if_failed(const Api& api) {
   std::_Exit(1);
 }
 
+// With its own threshold glibc keeps what the first large body took, once per thread, for good.
+void return_large_buffers() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, 1 << 18);
+#endif
+}
+
 void serve(ServeOptions options) {
+  return_large_buffers();
   const sigset_t signals = shutdown_signals();
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   exit_unless_folder(options.engine.model_path);
@@ -206,76 +215,91 @@ std::string not_empty(const std::string& given) {
   return given.empty() ? "want some text, got none" : "";
 }
 
-void add_server_options(CLI::App& command, ServeOptions& options) {
-  const auto add = [&command](const char* names, auto& value, const char* help) {
-    return command.add_option(names, value, help)->group(kServerGroup);
-  };
-  add("--host", options.http.host, "address to listen on")->capture_default_str();
-  add("--port", options.http.port, "port; 0: any free one")
-      ->check(CLI::Range(0, 65535))
-      ->capture_default_str();
-  add("--served-model-name", options.model_names,
-      "names that requests may use (default: the folder's); may be repeated")
-      ->allow_extra_args(false)
-      ->check(not_empty);
-  add("--api-key", options.api_keys, "a key that requests must bring; may be repeated")
-      ->allow_extra_args(false)
-      ->check(not_empty);
-  add("--admin-api-key", options.admin_api_key,
-      "the key of /flush_cache and /abort_request; opens everything else too")
-      ->check(not_empty);
-  add("--api-key-file", options.api_key_file, "a file of keys, one a line");
-  add("--max-queued-requests", options.max_queued_requests,
-      "requests that may wait; more are refused with 429")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
-      ->capture_default_str();
-  add("--shutdown-timeout", options.shutdown_timeout_s,
-      "seconds that requests under way have to end after a signal")
-      ->check(CLI::Range(0, 86400))
-      ->capture_default_str();
-  add("--request-timeout", options.request_timeout_s,
-      "seconds until a request's first token, else 408; 0: any")
-      ->check(CLI::Range(0, 86400))
-      ->capture_default_str();
-  add("--watchdog-timeout", options.watchdog_timeout_s,
-      "seconds that a step may take before a notice, and twice that before the engine counts as "
-      "failed; 0: any")
-      ->check(CLI::Range(0, 86400))
-      ->capture_default_str();
-  add("--sse-keepalive", options.sse_keepalive_s,
-      "seconds between comments in a stream that waits; 0: none")
-      ->check(CLI::Range(0, 3600))
-      ->capture_default_str();
-  command
-      .add_option_function<std::string>(
-          "--sampling-defaults",
-          [&options](const std::string& name) { options.text.openai_defaults = name == "openai"; },
-          "temperature, top_p, top_k, min_p and repetition_penalty of requests without them: the "
-          "model's generation_config.json, or 1, 1, off, 0 and 1")
-      ->check(CLI::IsMember({"model", "openai"}))
-      ->group(kServerGroup);
-  add("--stream-interval", options.stream_interval, "tokens between the events of a stream")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  command.add_flag("--protect-metrics", options.protect_metrics, "/metrics wants a key too")
-      ->group(kServerGroup);
-  command
-      .add_flag("--exit-on-failure", options.exit_on_failure,
-                "end with status 1 when the engine has failed, instead of staying for inspection")
-      ->group(kServerGroup);
-  command
-      .add_flag("--enable-expert-metrics", options.expert_metrics,
-                "/metrics has the tokens of each expert of each layer: as many lines as there are")
-      ->group(kServerGroup);
-  add("--tool-call-parser", options.text.tool_call_parser,
-      "how the model writes tool calls; auto: by its vocabulary")
-      ->check(CLI::IsMember(server::tool_call_parsers()))
-      ->capture_default_str();
-  add("--reasoning-parser", options.text.reasoning_parser,
-      "how the model writes its reasoning; auto: by its vocabulary")
-      ->check(CLI::IsMember(server::reasoning_parsers()))
-      ->capture_default_str();
-}
+class ServerOptions {
+ public:
+  ServerOptions(CLI::App& command, ServeOptions& options) : command_(command), options_(options) {}
+
+  void add_all() {
+    add_address_and_keys();
+    add_limits();
+    add_answers();
+    add_flag("--protect-metrics", options_.protect_metrics, "/metrics wants a key too");
+    add_flag("--exit-on-failure", options_.exit_on_failure,
+             "end with status 1 when the engine has failed, instead of staying for inspection");
+    add_flag("--enable-expert-metrics", options_.expert_metrics,
+             "/metrics has the tokens of each expert of each layer: as many lines as there are");
+  }
+
+ private:
+  template <typename T>
+  CLI::Option* add(const char* names, T& value, const char* help) {
+    return command_.add_option(names, value, help)->group(kServerGroup);
+  }
+  void add_flag(const char* names, bool& value, const char* help) {
+    command_.add_flag(names, value, help)->group(kServerGroup);
+  }
+  template <typename T>
+  void add_number(
+      const char* names, T& value, std::int64_t low, std::int64_t high, const char* help) {
+    add(names, value, help)->check(CLI::Range(low, high))->capture_default_str();
+  }
+
+  void add_address_and_keys() {
+    add("--host", options_.http.host, "address to listen on")->capture_default_str();
+    add_number("--port", options_.http.port, 0, 65535, "port; 0: any free one");
+    add("--served-model-name", options_.model_names,
+        "names that requests may use (default: the folder's); may be repeated")
+        ->allow_extra_args(false)
+        ->check(not_empty);
+    add("--api-key", options_.api_keys, "a key that requests must bring; may be repeated")
+        ->allow_extra_args(false)
+        ->check(not_empty);
+    add("--admin-api-key", options_.admin_api_key,
+        "the key of /flush_cache and /abort_request; opens everything else too")
+        ->check(not_empty);
+    add("--api-key-file", options_.api_key_file, "a file of keys, one a line");
+  }
+
+  void add_limits() {
+    add_number("--max-queued-requests", options_.max_queued_requests, 1, std::int64_t{1} << 30,
+               "requests that may wait; more are refused with 429");
+    add_number("--shutdown-timeout", options_.shutdown_timeout_s, 0, 86400,
+               "seconds that requests under way have to end after a signal");
+    add_number("--request-timeout", options_.request_timeout_s, 0, 86400,
+               "seconds until a request's first token, else 408; 0: any");
+    add_number("--watchdog-timeout", options_.watchdog_timeout_s, 0, 86400,
+               "seconds that a step may take before a notice, and twice that before the engine "
+               "counts as failed; 0: any");
+  }
+
+  void add_answers() {
+    add_number("--sse-keepalive", options_.sse_keepalive_s, 0, 3600,
+               "seconds between comments in a stream that waits; 0: none");
+    add_number("--stream-interval", options_.stream_interval, 1, 1 << 20,
+               "tokens between the events of a stream");
+    command_
+        .add_option_function<std::string>(
+            "--sampling-defaults",
+            [options = &options_](const std::string& name) {
+              options->text.openai_defaults = name == "openai";
+            },
+            "temperature, top_p, top_k, min_p and repetition_penalty of requests without them: "
+            "the model's generation_config.json, or 1, 1, off, 0 and 1")
+        ->check(CLI::IsMember({"model", "openai"}))
+        ->group(kServerGroup);
+    add("--tool-call-parser", options_.text.tool_call_parser,
+        "how the model writes tool calls; auto: by its vocabulary")
+        ->check(CLI::IsMember(server::tool_call_parsers()))
+        ->capture_default_str();
+    add("--reasoning-parser", options_.text.reasoning_parser,
+        "how the model writes its reasoning; auto: by its vocabulary")
+        ->check(CLI::IsMember(server::reasoning_parsers()))
+        ->capture_default_str();
+  }
+
+  CLI::App& command_;
+  ServeOptions& options_;
+};
 
 }  // namespace
 
@@ -285,7 +309,7 @@ void add_serve(CLI::App& app) {
   command
       ->add_option("model,--model-path,--model", options->engine.model_path, "Folder of the model")
       ->required();
-  add_server_options(*command, *options);
+  ServerOptions(*command, *options).add_all();
   add_engine_options(*command, options->engine);
   add_moe_options(*command, options->engine.moe);
   command->callback([options] { serve(*options); });
