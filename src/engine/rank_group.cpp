@@ -138,6 +138,7 @@ Status RankGroup::forward(std::size_t rank, std::span<const RankBatch> batches) 
 
 std::vector<ExpertLoad> RankGroup::expert_load(int ep_size) const {
   std::vector<std::vector<ExpertLoad>> ranks;
+  ranks.reserve(models_.size());
   for (const std::unique_ptr<Model>& model : models_) {
     ranks.push_back(model->expert_load());
   }
