@@ -13,7 +13,7 @@
 namespace halfbyte {
 namespace {
 
-using testing_support::DeviceArray;
+using test::DeviceArray;
 
 __global__ void decode_kernel(const std::uint32_t* words,
                               const std::uint32_t* scales,

@@ -3,7 +3,7 @@
 
 #include <cuda_runtime.h>
 
-namespace halfbyte::testing_support {
+namespace halfbyte::test {
 namespace {
 
 __device__ double e2m1(unsigned code) {
@@ -68,4 +68,4 @@ void reference_gemm(const CanonicalOnDevice& weights,
                                                          sum, magnitude);
 }
 
-}  // namespace halfbyte::testing_support
+}  // namespace halfbyte::test
