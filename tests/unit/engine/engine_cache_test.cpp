@@ -13,10 +13,9 @@
 namespace halfbyte::test {
 namespace {
 
-Request make_request(std::int64_t prompt_tokens, std::uint32_t seed, std::int64_t max_new_tokens) {
-  Request request;
-  request.prompt_ids = fake_prompt(prompt_tokens, seed);
-  request.sampling.max_new_tokens = max_new_tokens;
+// Of the whole length, whatever it says.
+Request whole_request(std::int64_t prompt_tokens, std::uint32_t seed, std::int64_t max_new_tokens) {
+  Request request = make_request(prompt_tokens, seed, max_new_tokens);
   request.sampling.ignore_eos = true;
   return request;
 }
@@ -32,7 +31,7 @@ Answer run(Engine& engine, const Request& request) {
 std::vector<Request> related_requests(std::uint32_t count) {
   std::vector<Request> requests;
   for (std::uint32_t i = 0; i < count; ++i) {
-    Request request = make_request(5 + (i * 23) % 60, i % 3, 5 + (i * 7) % 40);
+    Request request = whole_request(5 + (i * 23) % 60, i % 3, 5 + (i * 7) % 40);
     if (i % 4 != 0) request.prompt_ids.back() = static_cast<std::int32_t>(i);
     request.sampling.temperature = i % 3 == 0 ? 0.0F : 0.9F;
     request.sampling.seed = i;
@@ -46,7 +45,7 @@ std::vector<Request> related_requests(std::uint32_t count) {
 TEST(EngineCache, TheNextTurnStartsBehindPromptAndAnswer) {
   FakeControl control;
   const auto engine = start_fake_engine({}, control);
-  Request request = make_request(60, 1, 10);
+  Request request = whole_request(60, 1, 10);
   const Answer first = run(*engine, request);
   EXPECT_EQ(first.cached_tokens, 0);
   request.prompt_ids.insert(request.prompt_ids.end(), first.tokens.begin(), first.tokens.end());
@@ -64,7 +63,7 @@ TEST(EngineCache, TheLastTokenIsAlwaysComputed) {
   for (const std::int64_t length : {31, 32, 33}) {
     FakeControl control;
     const auto engine = start_fake_engine({}, control);
-    const Request request = make_request(length, 1, 5);
+    const Request request = whole_request(length, 1, 5);
     run(*engine, request);
     EXPECT_EQ(run(*engine, request).cached_tokens, length == 33 ? 32 : 16) << length;
   }
@@ -104,7 +103,7 @@ TEST(EngineCache, ChangesNoTokenWithFewBlocksAndSmallChunks) {
 TEST(EngineCache, SaltsShareNothing) {
   FakeControl control;
   const auto engine = start_fake_engine({}, control);
-  Request request = make_request(40, 1, 5);
+  Request request = whole_request(40, 1, 5);
   run(*engine, request);
   request.cache_salt = "a";
   EXPECT_EQ(run(*engine, request).cached_tokens, 0);
@@ -119,9 +118,9 @@ TEST(EngineCache, SaltsShareNothing) {
 TEST(EngineCache, OldPrefixesGiveWayToNewRequests) {
   FakeControl control;
   const auto engine = start_fake_engine({.num_blocks = 4}, control);
-  const Request first = make_request(40, 1, 5);
+  const Request first = whole_request(40, 1, 5);
   run(*engine, first);
-  run(*engine, make_request(60, 2, 5));
+  run(*engine, whole_request(60, 2, 5));
   EXPECT_EQ(engine->stats().evicted_tokens, 32);
   EXPECT_EQ(run(*engine, first).cached_tokens, 0);
   EXPECT_EQ(engine->stats().free_blocks, 4);
@@ -130,12 +129,12 @@ TEST(EngineCache, OldPrefixesGiveWayToNewRequests) {
 TEST(EngineCache, FlushForgetsWhatNobodyUses) {
   FakeControl control;
   const auto engine = start_fake_engine({}, control);
-  const Request request = make_request(40, 1, 5);
+  const Request request = whole_request(40, 1, 5);
   run(*engine, request);
   engine->flush_cache();
   EXPECT_EQ(run(*engine, request).cached_tokens, 0);
   EXPECT_EQ(engine->stats().evicted_tokens, 0) << "nobody wanted the blocks";
-  const RequestId running = engine->submit(make_request(20, 9, 100)).value();
+  const RequestId running = engine->submit(whole_request(20, 9, 100)).value();
   engine->flush_cache();
   collect(*engine, {running});
   EXPECT_EQ(engine->stats().free_blocks, engine->stats().total_blocks);
@@ -149,13 +148,13 @@ TEST(EngineCache, ACancelledRequestLeavesWhatItHasComputed) {
     return Status();
   };
   const auto engine = start_fake_engine({}, control);
-  const RequestId id = engine->submit(make_request(40, 1, 200)).value();
+  const RequestId id = engine->submit(whole_request(40, 1, 200)).value();
   while (engine->poll(1000).empty()) {
   }
   engine->cancel(id);
   cancelled.set_value();
   EXPECT_EQ(collect(*engine, {id}).at(id).finish_reason, FinishReason::kCancelled);
-  EXPECT_EQ(run(*engine, make_request(40, 1, 5)).cached_tokens, 32);
+  EXPECT_EQ(run(*engine, whole_request(40, 1, 5)).cached_tokens, 32);
 }
 
 TEST(EngineCache, ScoreNeitherReadsNorFillsIt) {
@@ -163,7 +162,7 @@ TEST(EngineCache, ScoreNeitherReadsNorFillsIt) {
   const auto engine = start_fake_engine({}, control);
   const std::vector<std::int32_t> ids = fake_prompt(40, 1);
   EXPECT_TRUE(engine->score(ids).ok());
-  const Request request = make_request(40, 1, 5);
+  const Request request = whole_request(40, 1, 5);
   EXPECT_EQ(run(*engine, request).cached_tokens, 0);
   auto scores = engine->score(ids);
   ASSERT_TRUE(scores.ok());
@@ -177,7 +176,7 @@ TEST(EngineCache, RunningRequestsShareBlocks) {
   FakeControl control;
   const auto engine = start_fake_engine(
       {.num_blocks = 12, .max_step_tokens = 100, .max_prefill_tokens = 100}, control);
-  const Request request = make_request(90, 4, 40);
+  const Request request = whole_request(90, 4, 40);
   std::vector<RequestId> ids;
   for (int i = 0; i < 3; ++i) {
     ids.push_back(engine->submit(copy_of(request)).value());
@@ -201,13 +200,13 @@ TEST(EngineCache, ADataParallelRankGetsTheRequestsWhosePrefixItHas) {
   const auto engine = start_fake_engine({.num_ranks = 3, .dp_size = 3}, control);
   std::vector<RequestId> ids;
   for (std::uint32_t i = 0; i < 3; ++i) {
-    ids.push_back(engine->submit(make_request(50, i, 10)).value());
+    ids.push_back(engine->submit(whole_request(50, i, 10)).value());
   }
   submitted.set_value();
   collect(*engine, ids);
   EXPECT_EQ(control.ranks_with_tokens.size(), 3U);
   for (std::uint32_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(run(*engine, make_request(50, i, 10)).cached_tokens, 48) << i;
+    EXPECT_EQ(run(*engine, whole_request(50, i, 10)).cached_tokens, 48) << i;
   }
 }
 
@@ -218,7 +217,7 @@ TEST(EngineCache, StatsTellThatTheEngineHasFailed) {
   };
   const auto engine = start_fake_engine({}, control);
   EXPECT_FALSE(engine->stats().failed);
-  const RequestId id = engine->submit(make_request(4, 1, 5)).value();
+  const RequestId id = engine->submit(whole_request(4, 1, 5)).value();
   EXPECT_EQ(collect(*engine, {id}).at(id).finish_reason, FinishReason::kError);
   EXPECT_TRUE(engine->stats().failed);
 }

@@ -19,13 +19,6 @@ using testing::Each;
 using testing::HasSubstr;
 using testing::Not;
 
-Request make_request(std::int64_t prompt_tokens, std::uint32_t seed, std::int64_t max_new_tokens) {
-  Request request;
-  request.prompt_ids = fake_prompt(prompt_tokens, seed);
-  request.sampling.max_new_tokens = max_new_tokens;
-  return request;
-}
-
 std::vector<Request> penalized_requests(std::uint32_t count) {
   std::vector<Request> requests;
   for (std::uint32_t i = 0; i < count; ++i) {

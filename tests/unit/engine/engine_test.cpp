@@ -20,13 +20,6 @@ using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-Request make_request(std::int64_t prompt_tokens, std::uint32_t seed, std::int64_t max_new_tokens) {
-  Request request;
-  request.prompt_ids = fake_prompt(prompt_tokens, seed);
-  request.sampling.max_new_tokens = max_new_tokens;
-  return request;
-}
-
 // Prompts of 1 to 60 tokens; greedy, top-k and top-p requests in turn.
 std::vector<Request> mixed_requests(std::uint32_t count) {
   std::vector<Request> requests;

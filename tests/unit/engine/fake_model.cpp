@@ -177,6 +177,13 @@ std::vector<std::int32_t> fake_prompt(std::int64_t length, std::uint32_t seed) {
   return prompt;
 }
 
+Request make_request(std::int64_t prompt_tokens, std::uint32_t seed, std::int64_t max_new_tokens) {
+  Request request;
+  request.prompt_ids = fake_prompt(prompt_tokens, seed);
+  request.sampling.max_new_tokens = max_new_tokens;
+  return request;
+}
+
 std::map<RequestId, Answer> collect(Engine& engine, const std::vector<RequestId>& ids) {
   std::map<RequestId, Answer> answers;
   std::size_t num_finished = 0;

@@ -87,6 +87,8 @@ Request copy_of(const Request& request);
 
 /// A prompt of `length` ids that depends on `seed`.
 std::vector<std::int32_t> fake_prompt(std::int64_t length, std::uint32_t seed);
+/// A greedy request with such a prompt.
+Request make_request(std::int64_t prompt_tokens, std::uint32_t seed, std::int64_t max_new_tokens);
 
 struct Answer {
   std::vector<std::int32_t> tokens;
