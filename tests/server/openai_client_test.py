@@ -57,7 +57,7 @@ class OfficialClient(unittest.TestCase):
         stream = self.create(stream=True, extra_body={"ignore_eos": True})
         next(iter(stream))
         stream.close()
-        self.assertEqual(self.server.wait_for_metric("halfbyte:num_running_reqs", 0.0), 0.0)
+        self.assertEqual(self.server.wait_until_idle()["halfbyte:num_running_reqs"], 0.0)
 
     def test_raises_the_error_that_fits(self):
         with self.assertRaises(openai.BadRequestError) as caught:

@@ -86,7 +86,7 @@ class Page(unittest.TestCase):
         self.browser.wait_for("running && document.querySelectorAll('.message').length === 2")
         self.browser.run("$('stop').click()")
         self.browser.wait_for("!running")
-        self.assertEqual(self.server.wait_for_metric("halfbyte:num_running_reqs", 0.0), 0.0)
+        self.assertEqual(self.server.wait_until_idle()["halfbyte:num_running_reqs"], 0.0)
         self.browser.run("$('clear').click()")
         self.assertEqual(self.browser.run("document.querySelectorAll('.message').length"), 0)
 

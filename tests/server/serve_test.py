@@ -180,10 +180,9 @@ class Serving(unittest.TestCase):
                 b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
                 b"Content-Length: %d\r\n\r\n" % len(chat) + chat)
             raw.close()
-        self.assertEqual(
-            self.server.wait_for_metric("halfbyte:num_aborted_requests_total", aborted + 10), aborted + 10)
-        self.assertEqual(self.server.wait_for_metric("halfbyte:num_running_reqs", 0.0), 0.0)
-        self.assertEqual(self.server.metric("halfbyte:num_used_tokens"), 0.0)
+        name = "halfbyte:num_aborted_requests_total"
+        self.assertEqual(self.server.wait_for_metrics({name: aborted + 10})[name], aborted + 10)
+        self.assertEqual(self.server.wait_until_idle()["halfbyte:num_used_tokens"], 0.0)
 
     def test_gives_logprobs_of_each_token_in_stream_and_whole(self):
         fields = {"logprobs": True, "top_logprobs": 3, "stop": ["####"]}

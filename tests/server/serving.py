@@ -64,16 +64,26 @@ class Server:
         status, _, data = self.request("POST", path, body, headers)
         return status, json.loads(data)
 
-    def metric(self, name):
+    def metrics(self):
+        """Of one moment: name -> value, of the first series of each name."""
         text = self.request("GET", "/metrics")[2].decode()
-        match = re.search(rf"^{re.escape(name)}\{{[^}}]*\}} (\S+)$", text, re.M)
-        return float(match.group(1)) if match else 0.0
+        return {name: float(value) for name, value in reversed(re.findall(r"^(\S+)\{[^}]*\} (\S+)$", text, re.M))}
 
-    def wait_for_metric(self, name, value, seconds=10):
+    def metric(self, name):
+        return self.metrics().get(name, 0.0)
+
+    def wait_for_metrics(self, wanted, seconds=10):
+        """Metrics in which those of `wanted` have its values at the same moment; at the latest after a while."""
         deadline = time.monotonic() + seconds
-        while self.metric(name) != value and time.monotonic() < deadline:
+        while True:
+            metrics = self.metrics()
+            if wanted.items() <= metrics.items() or time.monotonic() > deadline:
+                return metrics
             time.sleep(0.02)
-        return self.metric(name)
+
+    def wait_until_idle(self):
+        """Metrics of a moment when nothing runs and nothing waits."""
+        return self.wait_for_metrics({"halfbyte:num_running_reqs": 0.0, "halfbyte:num_queue_reqs": 0.0})
 
     def send_raw(self, data):
         """An open socket after `data`."""

@@ -244,9 +244,10 @@ class Held:
         self.rss_kib = int(fields["VmRSS"].split()[0])
         self.threads = int(fields["Threads"])
         self.files = len(os.listdir(f"{folder}/fd"))
-        self.free_blocks = server.metric("halfbyte:num_free_blocks")
-        self.running = server.metric("halfbyte:num_running_reqs")
-        self.queued = server.metric("halfbyte:num_queue_reqs")
+        metrics = server.metrics()  # of one moment: between two a request may go from the queue to those that run
+        self.free_blocks = metrics["halfbyte:num_free_blocks"]
+        self.running = metrics["halfbyte:num_running_reqs"]
+        self.queued = metrics["halfbyte:num_queue_reqs"]
 
 
 def settled(server, files):
@@ -321,7 +322,7 @@ class Soak(unittest.TestCase):
             for _ in range(8):
                 threads.append(threading.Thread(target=self.read_until_gone, args=(server, gone)))
                 threads[-1].start()
-            server.wait_for_metric("halfbyte:num_running_reqs", 8.0)
+            server.wait_for_metrics({"halfbyte:num_running_reqs": 8.0})
             server.stop(signal.SIGKILL)
             for thread in threads:
                 thread.join(30)

@@ -88,7 +88,7 @@ TEST_F(ApiTest, CutsAtAStopString) {
   EXPECT_EQ(choice["finish_reason"], "stop");
   EXPECT_EQ(choice["stop_reason"], stop);
   EXPECT_LT(answer["usage"]["completion_tokens"], 40);
-  EXPECT_TRUE(wait_for("halfbyte:num_running_reqs", 0.0)) << "the rest is cancelled";
+  EXPECT_TRUE(wait_until_idle()) << "the rest is cancelled";
 }
 
 // A bias of 100 is more than any difference of the fake's logits.
@@ -263,8 +263,7 @@ TEST_F(ApiTest, FreesTheBlocksOfClientsThatLeave) {
     body["stream"] = i % 2 == 0;
     start(body)->cancel();
   }
-  EXPECT_TRUE(wait_for("halfbyte:num_running_reqs", 0.0));
-  EXPECT_TRUE(wait_for("halfbyte:num_queue_reqs", 0.0));
+  EXPECT_TRUE(wait_until_idle());
   EXPECT_EQ(metric("halfbyte:num_free_blocks"), free_blocks);
   EXPECT_EQ(metric("halfbyte:num_aborted_requests_total"), 100.0);
   EXPECT_EQ(complete(body_for(fake_prompt(3, 1), 5)).status, 200);
