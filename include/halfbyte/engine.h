@@ -26,8 +26,8 @@ struct SamplingParams {
   float top_p = 1.0F;        // (0, 1]
   float min_p = 0.0F;        // [0, 1]: drops tokens less likely than this part of the likeliest
   std::uint64_t seed = 0;    // the same seed and request give the same tokens
-  std::int64_t max_new_tokens = 128;
-  std::int64_t min_new_tokens = 0;  // before them no stop id and no end-of-text id is drawn
+  std::int64_t max_new_tokens = 128;  // 0: the prompt is computed and nothing generated
+  std::int64_t min_new_tokens = 0;    // before them no stop id and no end-of-text id is drawn
   std::vector<std::int32_t> stop_token_ids;  // ends the request; reported as the last token
   bool ignore_eos = false;                   // else the model's end-of-text ids stop too
   float presence_penalty = 0.0F;    // [-2, 2], subtracted once from a token of the answer so far
@@ -36,6 +36,10 @@ struct SamplingParams {
                                     // multiplies it
   std::vector<std::pair<std::int32_t, float>> logit_bias;  // id, added; [-100, 100]
   int num_logprobs = -1;  // with each token its logprob and those of the N likeliest; -1: none
+  // The same of the prompt's tokens from prompt_logprob_start on, which is at most their number. No
+  // position whose logits this needs is taken from the prefix cache.
+  int num_prompt_logprobs = -1;
+  std::int64_t prompt_logprob_start = 0;
 };
 
 /// What may come next in a request: a grammar, a schema. One object serves one request, and the
@@ -77,18 +81,25 @@ struct TokenLogprob {
 /// One step of one request.
 struct TokenEvent {
   RequestId request_id = 0;
-  std::int32_t token_id = -1;  // -1 when the event carries no token (cancelled, error)
+  std::int32_t token_id = -1;  // -1: no token (cancelled, error, max_new_tokens 0)
   FinishReason finish_reason = FinishReason::kNone;
   std::string error = {};                           // with kError
   std::chrono::steady_clock::time_point time = {};  // when the step that made it ended
   std::vector<TokenLogprob> logprobs = {};  // the token's own, then the num_logprobs likeliest
   std::int64_t cached_tokens = 0;  // of the prompt, found in the prefix cache; in every event
+  // In the event behind the prompt, if asked for: entry i is of prompt token prompt_logprob_start +
+  // i, as `logprobs` is of an answer's. The first token of a prompt follows nothing: no entries.
+  std::vector<std::vector<TokenLogprob>> prompt_logprobs = {};
 };
 
 /// What activations are rounded to between layers, and how keys and values are stored. kAuto: fp32
 /// activations and a bf16 cache.
 enum class ComputeDtype : std::int32_t { kAuto = 0, kFloat32 = 1, kBfloat16 = 2 };
 enum class KvCacheDtype : std::int32_t { kAuto = 0, kFloat32 = 1, kBfloat16 = 2, kFp8 = 3 };
+
+/// Which waiting request is admitted next. kLpm: the one with the longest cached prefix, but none
+/// is overtaken by more than a bounded number of later ones. kFcfs: in the order they came.
+enum class SchedulePolicy : std::int32_t { kLpm = 0, kFcfs = 1 };
 
 struct EngineOptions {
   std::string model_path;
@@ -103,6 +114,7 @@ struct EngineOptions {
   std::int64_t max_context_tokens = 0;            // 0: the model's
   std::int64_t kv_cache_tokens = 0;               // per rank; 0: decide
   bool disable_radix_cache = false;               // keep no prefix of a finished request
+  SchedulePolicy schedule_policy = SchedulePolicy::kLpm;
   bool ignore_index = false;
   // Latent attention: the norms inside its projections use the model's rms_norm_eps, as SGLang
   // does, instead of 1e-6, as transformers does. They differ where rms_norm_eps is not 1e-6.
@@ -121,10 +133,13 @@ struct EngineInfo {
   std::int64_t max_context_tokens = 0;
   std::int64_t max_sequence_tokens = 0;  // of one request: the context, or a rank's whole KV cache
   std::vector<std::int32_t> eos_token_ids;
+  std::int64_t kv_cache_bytes = 0;   // of all ranks
+  double weight_load_seconds = 0.0;  // reading and preparing the weights
 };
 
 struct EngineStats {
   std::int64_t waiting = 0;
+  std::int64_t retracted = 0;  // of those that wait: sent back while they ran
   std::int64_t running = 0;
   std::int64_t free_blocks = 0;  // a new request can have them: also those of unused prefixes
   std::int64_t total_blocks = 0;
@@ -136,6 +151,22 @@ struct EngineStats {
   std::int64_t evicted_tokens = 0;        // since start: dropped from it for want of blocks
   std::int64_t preemptions = 0;           // since start: running requests sent back to wait
   bool failed = false;                    // requests are refused; submit() tells why
+};
+
+/// How often a number was seen since start, in buckets: counts[i] times in (bounds[i - 1],
+/// bounds[i]], the last ones above all bounds.
+struct Histogram {
+  std::vector<double> bounds;        // ascending
+  std::vector<std::int64_t> counts;  // [bounds.size() + 1]
+  double sum = 0.0;                  // of the numbers
+};
+
+struct EngineHistograms {
+  Histogram queue_seconds;         // of a request, from submit() to its first step
+  Histogram step_tokens;           // computed in a step, by all ranks
+  Histogram prefill_step_seconds;  // steps of prompts only,
+  Histogram decode_step_seconds;   // of running answers only,
+  Histogram mixed_step_seconds;    // and of both
 };
 
 /// How one MoE layer's experts were used since start, over all ranks: a token counts once for each
@@ -180,7 +211,9 @@ class Engine {
 
   const EngineInfo& info() const;
   EngineStats stats() const;
-  /// Of every MoE layer, in their order; costs the engine's thread nothing.
+  EngineHistograms histograms() const;
+  /// Of every MoE layer, in their order. A read takes no lock and never waits for a step; a step
+  /// pays for the counts with one addition for each expert that it uses, read or not.
   std::vector<ExpertLoad> expert_load() const;
 
  private:
