@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -14,6 +15,11 @@
 #include "halfbyte/engine.h"
 #include "server/json.h"
 #include "server/model_text.h"
+
+namespace halfbyte {
+class Grammar;
+class GrammarCompiler;
+}  // namespace halfbyte
 
 namespace halfbyte::server {
 
@@ -35,6 +41,7 @@ struct GenerationRequest {
   Reasoning reasoning = Reasoning::kNone;    // in the answer
   std::optional<ToolCallFormat> tool_calls;  // searched for in the answer
   bool one_tool_call = false;                // it ends with the first
+  std::shared_ptr<const Grammar> grammar;    // of the answer, behind its reasoning; null: none
   bool stream = false;
   bool include_usage = false;
   bool continuous_usage = false;
@@ -49,6 +56,7 @@ struct RequestScope {
   std::int64_t vocab_size = 0;           // of the model
   std::int64_t context_tokens = 0;       // the longest sequence that fits the context and the cache
   std::function<std::uint64_t()> random_seed;
+  GrammarCompiler* grammars = nullptr;  // null: answers cannot be constrained
 };
 
 /// @return 400 with the path of the field that is wrong; 404 for another model.
@@ -81,6 +89,7 @@ struct Conversation {
   bool has_tools = false;
   bool one_tool_call = false;
   Reasoning reasoning = Reasoning::kNone;  // where the answer begins
+  std::optional<std::string> forced_tool;  // tool_choice demands a call: of this, or of any ("")
 };
 /// The conversation in `body` as the template makes it.
 Conversation read_conversation(const Json& body,
