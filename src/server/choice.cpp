@@ -6,14 +6,28 @@
 #include <utility>
 
 #include "server/generation_request.h"
+#include "server/random_id.h"
 #include "text/utf8.h"
 
 namespace halfbyte::server {
+namespace {
+
+void append_call(std::vector<CallDelta>& calls, CallDelta more) {
+  if (!calls.empty() && calls.back().index == more.index) {
+    calls.back().arguments += more.arguments;
+  } else {
+    calls.push_back(std::move(more));
+  }
+}
+
+}  // namespace
 
 void AnswerPart::append(AnswerPart more) {
   reasoning += more.reasoning;
   content += more.content;
-  std::ranges::move(more.calls, std::back_inserter(calls));
+  for (CallDelta& call : more.calls) {
+    append_call(calls, std::move(call));
+  }
   std::ranges::move(more.tokens, std::back_inserter(tokens));
 }
 
@@ -81,12 +95,25 @@ void Choice::find_calls(std::string_view text, bool is_end, AnswerPart& part) {
     part.content += text;
     return;
   }
-  ToolCallParser::Parsed parsed = tool_calls_->push(text);
+  add_calls(tool_calls_->push(text), part);
+  if (is_end) add_calls(tool_calls_->finish(), part);
+}
+
+void Choice::add_calls(ToolCallParser::Parsed parsed, AnswerPart& part) const {
   part.content += parsed.content;
-  part.calls = std::move(parsed.calls);
-  if (is_end) part.content += tool_calls_->finish().content;
-  if (request_.one_tool_call && part.calls.size() > 1) part.calls.resize(1);
-  num_calls_ += part.calls.size();
+  for (ToolCallDelta& call : parsed.calls) {
+    if (request_.one_tool_call && call.index > 0) break;
+    std::string id = call.name.empty() ? std::string() : random_id("call_");
+    append_call(part.calls,
+                {call.index, std::move(id), std::move(call.name), std::move(call.arguments)});
+  }
+}
+
+// A call whose arguments were cut off is nothing to act on.
+bool Choice::ends_with_calls() const {
+  if (!tool_calls_ || tool_calls_->num_calls() == 0) return false;
+  const std::size_t wanted = request_.one_tool_call ? 1 : tool_calls_->num_calls();
+  return tool_calls_->num_whole_calls() >= wanted;
 }
 
 void Choice::finish(const TokenEvent& event) {
@@ -95,15 +122,15 @@ void Choice::finish(const TokenEvent& event) {
     stop_reason_ = *stops_.matched();
     return;
   }
-  if (request_.one_tool_call && num_calls_ > 0) {
-    finish_reason_ = "tool_calls";
+  if (request_.one_tool_call && tool_calls_ && tool_calls_->num_ended_calls() > 0) {
+    finish_reason_ = ends_with_calls() ? "tool_calls" : "stop";
     return;
   }
   switch (event.finish_reason) {
     case FinishReason::kNone:
       return;
     case FinishReason::kStop:
-      finish_reason_ = num_calls_ > 0 ? "tool_calls" : "stop";
+      finish_reason_ = ends_with_calls() ? "tool_calls" : "stop";
       if (std::ranges::count(request_.sampling.stop_token_ids, event.token_id) > 0) {
         stop_reason_ = event.token_id;
       }

@@ -26,11 +26,19 @@ struct TokenRecord {
   std::int64_t text_offset = 0;             // characters of the answer's text before its own
 };
 
+/// What an event adds to a tool call.
+struct CallDelta {
+  std::size_t index = 0;       // of the call in the answer
+  std::string id = {};         // "call_" and 24 random characters; in the call's first delta alone
+  std::string name = {};       // the same; never empty there
+  std::string arguments = {};  // JSON, a piece of it; see ToolCallParser
+};
+
 /// What an event adds to an answer.
 struct AnswerPart {
   std::string reasoning = {};
   std::string content = {};
-  std::vector<ToolCall> calls = {};
+  std::vector<CallDelta> calls = {};  // one for each call at most, of a whole answer whole calls
   std::vector<TokenRecord> tokens = {};
 
   void append(AnswerPart more);
@@ -51,9 +59,9 @@ class Choice {
   std::int64_t num_tokens() const { return num_tokens_; }
   std::int64_t num_reasoning_tokens() const { return num_reasoning_tokens_; }
   std::int64_t num_cached_tokens() const { return num_cached_tokens_; }  // of the prompt
-  std::size_t num_calls() const { return num_calls_; }
   bool finished() const { return !finish_reason_.empty(); }
-  /// "stop", "length", "tool_calls", "abort", "error"; empty while it goes on.
+  /// "stop", "length", "tool_calls", "abort", "error"; empty while it goes on. "tool_calls" only
+  /// when each call's arguments end.
   const std::string& finish_reason() const { return finish_reason_; }
   /// The string or id that stopped it; null for the end of text.
   const Json& stop_reason() const { return stop_reason_; }
@@ -63,6 +71,8 @@ class Choice {
   std::string take_token(const TokenEvent& event);
   void split_text(std::string_view text, bool is_end, AnswerPart& part);
   void find_calls(std::string_view text, bool is_end, AnswerPart& part);
+  void add_calls(ToolCallParser::Parsed parsed, AnswerPart& part) const;
+  bool ends_with_calls() const;
   bool is_reasoning() const { return reasoning_ && reasoning_->is_inside(); }
   void finish(const TokenEvent& event);
 
@@ -77,7 +87,6 @@ class Choice {
   std::int64_t num_reasoning_tokens_ = 0;
   std::int64_t num_cached_tokens_ = 0;
   std::int64_t num_characters_ = 0;  // of the text, before stop strings cut it
-  std::size_t num_calls_ = 0;
   std::string finish_reason_;
   Json stop_reason_;
 };

@@ -118,7 +118,7 @@ std::string Generation::deliver(std::size_t choice_idx, AnswerPart news, bool is
   return is_due ? write_events(choice_idx, is_first) : std::string();
 }
 
-// A stop string, a half character or a call in the making holds text back: the next event carries
+// A stop string, a half character or the head of a call holds text back: the next event carries
 // the tokens too.
 std::string Generation::write_events(std::size_t choice_idx, bool is_first) {
   const Choice& choice = choices_[choice_idx];
@@ -133,9 +133,8 @@ std::string Generation::write_events(std::size_t choice_idx, bool is_first) {
   if (const std::string text = std::exchange(unsent.content, {}); !text.empty()) {
     events += writer_.text_event(choice_idx, text, take_tokens(), so_far);
   }
-  std::size_t call_idx = choice.num_calls() - unsent.calls.size();
-  for (const ToolCall& call : std::exchange(unsent.calls, {})) {
-    events += writer_.call_event(choice_idx, call_idx++, call, take_tokens(), so_far);
+  for (const CallDelta& call : std::exchange(unsent.calls, {})) {
+    events += writer_.call_event(choice_idx, call, take_tokens(), so_far);
   }
   if (choice.finished() && !error_) {
     events += writer_.finish_event(choice_idx, choice, take_tokens(), so_far);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/protocol.h"
 
-#include <fmt/format.h>
-
 #include "server/logprobs.h"
 
 namespace halfbyte::server {
@@ -21,6 +19,14 @@ void append_random(std::string& text, std::uint64_t random) {
   for (int i = 0; i < 12; ++i, random >>= 5) {
     text += kAlphabet[random & 31];
   }
+}
+
+// A call, or the first of its pieces, with its id and name; of the others the arguments alone.
+Json to_json(const CallDelta& call) {
+  if (call.id.empty()) return {{"function", {{"arguments", call.arguments}}}};
+  return {{"id", call.id},
+          {"type", "function"},
+          {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
 }
 
 Json ids_of(const AnswerWriter::Tokens& tokens) {
@@ -110,23 +116,12 @@ std::string AnswerWriter::text_event(std::size_t choice_idx,
   return chunk(std::move(json), tokens, usage);
 }
 
-// The id is the answer's, as far as there is room, with the call's place at the end.
-Json AnswerWriter::describe(std::size_t choice_idx,
-                            std::size_t call_idx,
-                            const ToolCall& call) const {
-  const std::string_view random = std::string_view(id_).substr(id_.find('-') + 1);
-  return {{"id", fmt::format("call_{:0>18.18}{:02x}{:04x}", random, choice_idx, call_idx)},
-          {"type", "function"},
-          {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
-}
-
 std::string AnswerWriter::call_event(std::size_t choice_idx,
-                                     std::size_t call_idx,
-                                     const ToolCall& call,
+                                     const CallDelta& call,
                                      const Tokens& tokens,
                                      const Usage& usage) const {
-  Json delta = {{"index", call_idx}};
-  delta.update(describe(choice_idx, call_idx, call));
+  Json delta = {{"index", call.index}};
+  delta.update(to_json(call));
   Json calls = {{"tool_calls", Json::array({std::move(delta)})}};
   return chunk(choice_head(choice_idx, "delta", std::move(calls)), tokens, usage);
 }
@@ -155,14 +150,14 @@ std::string AnswerWriter::end_events(const Usage& usage) const {
 
 // ---------------------------------------------------------------- whole answers
 
-Json AnswerWriter::message(std::size_t choice_idx, const AnswerPart& answer) const {
+Json AnswerWriter::message(const AnswerPart& answer) const {
   Json message = {{"role", "assistant"}, {"content", answer.content}};
   if (!answer.reasoning.empty()) message["reasoning_content"] = answer.reasoning;
   if (answer.calls.empty()) return message;
   if (answer.content.empty()) message["content"] = nullptr;
   Json calls = Json::array();
-  for (const ToolCall& call : answer.calls) {
-    calls.push_back(describe(choice_idx, calls.size(), call));
+  for (const CallDelta& call : answer.calls) {
+    calls.push_back(to_json(call));
   }
   message["tool_calls"] = std::move(calls);
   return message;
@@ -171,7 +166,7 @@ Json AnswerWriter::message(std::size_t choice_idx, const AnswerPart& answer) con
 Json AnswerWriter::whole_choice(std::size_t choice_idx,
                                 const Choice& choice,
                                 const AnswerPart& answer) const {
-  Json json = request_.is_chat ? choice_head(choice_idx, "message", message(choice_idx, answer))
+  Json json = request_.is_chat ? choice_head(choice_idx, "message", message(answer))
                                : choice_head(choice_idx, "text", answer.content);
   add_tokens(answer.tokens, json);
   add_end(choice, json);

@@ -50,8 +50,7 @@ class AnswerWriter {
                          const Tokens& tokens,
                          const Usage& usage) const;
   std::string call_event(std::size_t choice_idx,
-                         std::size_t call_idx,
-                         const ToolCall& call,
+                         const CallDelta& call,
                          const Tokens& tokens,
                          const Usage& usage) const;
   std::string finish_event(std::size_t choice_idx,
@@ -73,8 +72,7 @@ class AnswerWriter {
   void add_tokens(const Tokens& tokens, Json& choice) const;
   void add_end(const Choice& ended, Json& choice) const;
   std::string chunk(Json choice, const Tokens& tokens, const Usage& usage) const;
-  Json describe(std::size_t choice_idx, std::size_t call_idx, const ToolCall& call) const;
-  Json message(std::size_t choice_idx, const AnswerPart& answer) const;
+  Json message(const AnswerPart& answer) const;
   Json whole_choice(std::size_t choice_idx, const Choice& choice, const AnswerPart& answer) const;
 
   const GenerationRequest& request_;

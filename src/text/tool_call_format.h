@@ -4,19 +4,39 @@
 #ifndef HALFBYTE_TEXT_TOOL_CALL_FORMAT_H_
 #define HALFBYTE_TEXT_TOOL_CALL_FORMAT_H_
 
+#include <cstddef>
 #include <optional>
+#include <string>
 #include <string_view>
 
+#include "text/markers.h"
 #include "text/tool_call_parser.h"
 
 namespace halfbyte {
+
+/// A call that a model wrote.
+struct ToolCall {
+  std::string name;
+  std::string arguments;  // JSON
+};
+
+/// How a call begins: kWhole: with a name, and `size` bytes before the { of the arguments;
+/// kPartial: what is there could become that; kNone: otherwise.
+struct ToolCallHead {
+  MarkerFit fit = MarkerFit::kNone;
+  std::string name = {};
+  std::size_t size = 0;
+};
 
 struct ToolCallParser::Syntax {
   std::string_view section_open;  // before the first call and behind the last; empty: nothing
   std::string_view section_close;
   std::string_view open;
   std::string_view close;
-  std::optional<ToolCall> (*parse)(std::string_view text);  // what stands between open and close
+  std::string_view tail;  // between the arguments and `close`; empty: nothing
+  ToolCallHead (*read_head)(std::string_view text);  // what stands behind `open`
+  // What stands between open and close and does not begin as read_head() wants it.
+  std::optional<ToolCall> (*parse)(std::string_view text);
 };
 
 const ToolCallParser::Syntax& syntax_of(ToolCallFormat format);

@@ -40,6 +40,7 @@ std::vector<TokenEvent> events_of(const std::string& text, FinishReason reason) 
 
 struct Outcome {
   std::vector<std::string> pieces;
+  std::vector<CallDelta> calls;  // as they came
   AnswerPart whole;
   std::string finish_reason;
   std::int64_t num_tokens = 0;
@@ -52,6 +53,7 @@ Outcome run(const GenerationRequest& request, const std::string& text, FinishRea
   for (const TokenEvent& event : events_of(text, reason)) {
     AnswerPart part = choice.take(event);
     outcome.pieces.push_back(part.content);
+    outcome.calls.insert(outcome.calls.end(), part.calls.begin(), part.calls.end());
     outcome.whole.append(std::move(part));
   }
   outcome.finish_reason = choice.finish_reason();
@@ -107,9 +109,33 @@ TEST(Choice, FindsToolCallsWhereTheRequestHasTools) {
   EXPECT_EQ(outcome.whole.content, "Sure.\n");
   ASSERT_EQ(outcome.whole.calls.size(), 2U);
   EXPECT_EQ(outcome.whole.calls[0].name, "add");
-  EXPECT_EQ(outcome.whole.calls[0].arguments, R"({"b":2,"a":1})");
+  EXPECT_EQ(outcome.whole.calls[0].arguments, R"({"b": 2, "a": 1})");
   EXPECT_EQ(outcome.whole.calls[1].name, "stop");
   EXPECT_EQ(outcome.finish_reason, "tool_calls");
+}
+
+TEST(Choice, GivesArgumentsInPiecesOfCallsThatHaveTheirIdOnce) {
+  GenerationRequest request;
+  request.tool_calls = ToolCallFormat::kQwen3;
+  const Outcome outcome = run(request, kCalls, FinishReason::kStop);
+  std::vector<std::string> ids(2), arguments(2);
+  std::size_t num_pieces = 0;
+  for (const CallDelta& delta : outcome.calls) {
+    ASSERT_LT(delta.index, 2U);
+    EXPECT_EQ(delta.id.empty(), !ids[delta.index].empty()) << "in the first alone";
+    EXPECT_EQ(delta.id.empty(), delta.name.empty());
+    if (!delta.id.empty()) ids[delta.index] = delta.id;
+    arguments[delta.index] += delta.arguments;
+    if (delta.index == 0) ++num_pieces;
+  }
+  EXPECT_GT(num_pieces, 4U);
+  EXPECT_NE(ids[0], ids[1]);
+  for (const CallDelta& call : outcome.whole.calls) {
+    EXPECT_EQ(call.id, ids[call.index]);
+    EXPECT_EQ(call.id.substr(0, 5), "call_");
+    EXPECT_EQ(call.id.size(), 5U + 24U);
+    EXPECT_EQ(call.arguments, arguments[call.index]);
+  }
 }
 
 TEST(Choice, EndsWithTheFirstCallIfOneIsWanted) {
@@ -122,13 +148,23 @@ TEST(Choice, EndsWithTheFirstCallIfOneIsWanted) {
   EXPECT_LT(outcome.num_tokens, run({}, kCalls, FinishReason::kStop).num_tokens);
 }
 
-TEST(Choice, ReturnsACallThatTheLimitCutAsText) {
+// Before the { of the arguments it is text, from there on a call.
+TEST(Choice, ReturnsACallThatTheLimitCutAsItIs) {
   GenerationRequest request;
   request.tool_calls = ToolCallFormat::kQwen3;
-  const std::string cut = "<tool_call>\n{\"name\": \"add\", ";
-  const Outcome outcome = run(request, cut, FinishReason::kLength);
-  EXPECT_EQ(outcome.whole.content, cut);
-  EXPECT_EQ(outcome.finish_reason, "length");
+  const std::string head = "<tool_call>\n{\"name\": \"add\", \"arguments\": ";
+  const Outcome text = run(request, head, FinishReason::kLength);
+  EXPECT_EQ(text.whole.content, head);
+  EXPECT_EQ(text.finish_reason, "length");
+  for (const bool one_call : {false, true}) {
+    request.one_tool_call = one_call;
+    const Outcome call = run(request, head + "{\"a\": 12", FinishReason::kLength);
+    EXPECT_EQ(call.whole.content, "");
+    ASSERT_EQ(call.whole.calls.size(), 1U);
+    EXPECT_EQ(call.whole.calls[0].arguments, "{\"a\": 12");
+    EXPECT_EQ(call.finish_reason, "length");
+    EXPECT_EQ(run(request, head + "{\"a\": 12", FinishReason::kStop).finish_reason, "stop");
+  }
 }
 
 TEST(Choice, SplitsReasoningOffAndCountsItsTokens) {
@@ -248,7 +284,7 @@ class WritingCalls : public ::testing::Test {
   WritingCalls() { request_.is_chat = true; }
   GenerationRequest request_;
   AnswerWriter writer_{request_, tokenizer(), "chatcmpl-abcdefghijklmnopqrstuvwx", 5};
-  ToolCall call_{"add", R"({"a":1})"};
+  CallDelta call_{2, "call_abc", "add", R"({"a":1})"};
 };
 
 TEST_F(WritingCalls, HasNoContentBesideThem) {
@@ -260,15 +296,21 @@ TEST_F(WritingCalls, HasNoContentBesideThem) {
   EXPECT_EQ(message["tool_calls"][0]["function"],
             Json({{"name", "add"}, {"arguments", R"({"a":1})"}}));
   EXPECT_EQ(message["tool_calls"][0]["type"], "function");
-  EXPECT_EQ(message["tool_calls"][0]["id"].get<std::string>().size(), 5U + 24U);
+  EXPECT_EQ(message["tool_calls"][0]["id"], "call_abc");
 }
 
-TEST_F(WritingCalls, StreamsTheSameWithAnIndex) {
-  const std::string event = writer_.call_event(1, 2, call_, {}, {});
-  const Json delta = Json::parse(event.substr(6))["choices"][0]["delta"]["tool_calls"][0];
-  EXPECT_EQ(delta["index"], 2);
-  EXPECT_EQ(delta["id"], "call_abcdefghijklmnopqr010002");
-  EXPECT_EQ(delta["function"]["arguments"], R"({"a":1})");
+TEST_F(WritingCalls, StreamsTheSameWithAnIndexAndTheRestOfItsArgumentsAlone) {
+  const auto delta_of = [this](const CallDelta& call) {
+    const std::string event = writer_.call_event(1, call, {}, {});
+    return Json::parse(event.substr(6))["choices"][0]["delta"]["tool_calls"][0];
+  };
+  const Json first = delta_of(call_);
+  EXPECT_EQ(first["index"], 2);
+  EXPECT_EQ(first["id"], "call_abc");
+  EXPECT_EQ(first["type"], "function");
+  EXPECT_EQ(first["function"], Json({{"name", "add"}, {"arguments", R"({"a":1})"}}));
+  const Json more = delta_of({.index = 2, .arguments = ", 3"});
+  EXPECT_EQ(more, Json({{"index", 2}, {"function", {{"arguments", ", 3"}}}}));
 }
 
 TEST_F(WritingCalls, KeepsReasoningApartInStreamAndWhole) {
