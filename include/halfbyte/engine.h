@@ -139,7 +139,7 @@ struct EngineInfo {
 
 struct EngineStats {
   std::int64_t waiting = 0;
-  std::int64_t retracted = 0;  // of those that wait: sent back while they ran
+  std::int64_t preempted = 0;  // of those that wait: sent back while they ran
   std::int64_t running = 0;
   std::int64_t free_blocks = 0;  // a new request can have them: also those of unused prefixes
   std::int64_t total_blocks = 0;
