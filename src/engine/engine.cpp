@@ -44,5 +44,8 @@ std::vector<ExpertLoad> Engine::expert_load() const {
 EngineStats Engine::stats() const {
   return impl_->loop.stats();
 }
+EngineHistograms Engine::histograms() const {
+  return impl_->loop.histograms();
+}
 
 }  // namespace halfbyte

@@ -7,13 +7,19 @@
 #include <chrono>
 #include <exception>
 #include <iterator>
-#include <numeric>
 #include <utility>
 
+#include "engine/logprobs.h"
 #include "engine/request_validation.h"
 
 namespace halfbyte {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 Status shut_down() {
   return {StatusCode::kCancelled, "the engine is shutting down"};
@@ -44,11 +50,21 @@ TokenEvent event_of(const Sequence& sequence, FinishReason reason) {
 void add_stats(const Scheduler& scheduler, EngineStats& stats) {
   stats.running += scheduler.num_running();
   stats.waiting += scheduler.num_waiting();
+  stats.preempted += scheduler.num_preempted();
   stats.free_blocks += scheduler.blocks().num_free();
   stats.total_blocks += scheduler.blocks().num_blocks();
   stats.cached_prompt_tokens += scheduler.num_prefix_tokens();
   stats.evicted_tokens += scheduler.blocks().num_evicted() * kKvBlockTokens;
   stats.preemptions += scheduler.num_preemptions();
+}
+
+// Nothing comes before the first token of a prompt that could tell how likely it was.
+void want_prompt_logprobs(Sequence& sequence) {
+  const SamplingParams& params = sequence.sampling;
+  if (params.num_prompt_logprobs < 0) return;
+  if (params.prompt_logprob_start == 0) sequence.prompt_logprobs.emplace_back();
+  sequence.num_unscored_tokens =
+      sequence.num_prompt_tokens - std::max<std::int64_t>(params.prompt_logprob_start, 1);
 }
 
 FinishReason finish_reason_of(const Sequence& sequence) {
@@ -66,7 +82,7 @@ EngineLoop::EngineLoop(EngineParts parts)
       ranks_(std::move(parts.models), std::move(parts.transports), parts.dp_size) {
   const auto dp_size = static_cast<std::size_t>(parts.dp_size);
   for (std::size_t dp_rank = 0; dp_rank < dp_size; ++dp_rank) {
-    schedulers_.emplace_back(limits_, num_blocks_, parts.keeps_prefixes);
+    schedulers_.emplace_back(limits_, num_blocks_, parts.keeps_prefixes, parts.schedule_policy);
   }
   logits_.resize(dp_size);
   counted_.block_tokens = kKvBlockTokens;
@@ -111,6 +127,8 @@ std::unique_ptr<Sequence> EngineLoop::make_sequence(Request request) const {
   sequence->sampling = std::move(request.sampling);
   sequence->constraint = std::move(request.constraint);
   sequence->cache_salt = std::move(request.cache_salt);
+  sequence->queued_since = Clock::now();
+  want_prompt_logprobs(*sequence);
   return sequence;
 }
 
@@ -173,6 +191,11 @@ Result<std::vector<float>> EngineLoop::score(const std::vector<std::int32_t>& id
 EngineStats EngineLoop::stats() const {
   const std::lock_guard lock(mutex_);
   return stats_;
+}
+
+EngineHistograms EngineLoop::histograms() const {
+  const std::lock_guard lock(mutex_);
+  return histograms_;
 }
 
 // ---------------------------------------------------------------- the loop's thread
@@ -249,11 +272,41 @@ void EngineLoop::cancel_now(RequestId request_id) {
 
 Status EngineLoop::step() {
   if (!has_work()) return {};
+  const Clock::time_point start = Clock::now();
+  const EngineStats before = counted_;
+  HALFBYTE_RETURN_IF_ERROR(forward(schedule()));
+  ++counted_.steps;
+  for (std::size_t dp_rank = 0; dp_rank < schedulers_.size(); ++dp_rank) {
+    accept_logits(dp_rank, schedulers_[dp_rank].complete_step());
+  }
+  recorder_.add_step(counted_.prefill_tokens - before.prefill_tokens,
+                     counted_.decode_tokens - before.decode_tokens, seconds_since(start));
+  return {};
+}
+
+// The step's batch of each data-parallel rank.
+std::vector<RankBatch> EngineLoop::schedule() {
   std::vector<RankBatch> batches;
+  for (Scheduler& scheduler : schedulers_) {
+    const std::span<const ScheduledSlice> slices = scheduler.schedule();
+    note_first_steps(slices);
+    batches.push_back(make_rank_batch(slices));
+  }
+  return batches;
+}
+
+void EngineLoop::note_first_steps(std::span<const ScheduledSlice> slices) {
+  for (const ScheduledSlice& slice : slices) {
+    const auto queued_since = std::exchange(slice.sequence->queued_since, std::nullopt);
+    if (queued_since) recorder_.add_queue_time(seconds_since(*queued_since));
+  }
+}
+
+Status EngineLoop::forward(std::span<const RankBatch> batches) {
   std::vector<std::span<float>> logits;
   std::int64_t num_tokens = 0;
-  for (std::size_t dp_rank = 0; dp_rank < schedulers_.size(); ++dp_rank) {
-    const RankBatch& batch = batches.emplace_back(make_rank_batch(schedulers_[dp_rank].schedule()));
+  for (std::size_t dp_rank = 0; dp_rank < batches.size(); ++dp_rank) {
+    const RankBatch& batch = batches[dp_rank];
     logits_[dp_rank].resize(batch.logit_rows.size() * static_cast<std::size_t>(info_.vocab_size));
     logits.emplace_back(logits_[dp_rank]);
     num_tokens += batch.num_tokens();
@@ -261,24 +314,41 @@ Status EngineLoop::step() {
   if (num_tokens == 0) {
     return {StatusCode::kInternal, "requests wait and none fits a step: the scheduler is wrong"};
   }
-  HALFBYTE_RETURN_IF_ERROR(ranks_.step(batches, logits));
-  ++counted_.steps;
-  for (std::size_t dp_rank = 0; dp_rank < schedulers_.size(); ++dp_rank) {
-    accept_logits(dp_rank, schedulers_[dp_rank].complete_step());
-  }
-  return {};
+  return ranks_.step(batches, logits);
 }
 
 void EngineLoop::accept_logits(std::size_t dp_rank, std::span<const ScheduledSlice> slices) {
   count_tokens(slices);
-  const auto vocab = static_cast<std::size_t>(info_.vocab_size);
-  std::span<const float> rows = logits_[dp_rank];
+  std::span<const float> logits = logits_[dp_rank];
   for (const ScheduledSlice& slice : slices) {
-    if (!slice.ends_sequence) continue;
-    Sequence& sequence = *slice.sequence;
-    accept_token(schedulers_[dp_rank], sequence, selector_.select(rows.first(vocab), sequence));
-    rows = rows.subspan(vocab);
+    const auto size = static_cast<std::size_t>(slice.num_logit_rows() * info_.vocab_size);
+    if (size > 0) accept_rows(schedulers_[dp_rank], slice, logits.first(size));
+    logits = logits.subspan(size);
   }
+}
+
+// One slice's `logits`: those of its prompt rows first. A prompt that cannot be scored ends its own
+// request only.
+void EngineLoop::accept_rows(Scheduler& scheduler,
+                             const ScheduledSlice& slice,
+                             std::span<const float> logits) {
+  Sequence& sequence = *slice.sequence;
+  const auto vocab = static_cast<std::size_t>(info_.vocab_size);
+  const auto prompt_logits = logits.first(static_cast<std::size_t>(slice.num_prompt_rows) * vocab);
+  Status scored = add_prompt_logprobs(prompt_logits, vocab, sequence);
+  if (!scored.ok()) return accept_token(scheduler, sequence, std::move(scored));
+  if (!slice.ends_sequence) return;
+  if (sequence.num_tokens() == sequence.max_total_tokens) {
+    return end_behind_prompt(scheduler, sequence);
+  }
+  accept_token(scheduler, sequence, selector_.select(logits.last(vocab), sequence));
+}
+
+// max_new_tokens is 0.
+void EngineLoop::end_behind_prompt(Scheduler& scheduler, Sequence& sequence) {
+  TokenEvent& event = new_events_.emplace_back(event_of(sequence, FinishReason::kLength));
+  event.prompt_logprobs = std::move(sequence.prompt_logprobs);
+  scheduler.remove(sequence.request_id);
 }
 
 void EngineLoop::count_tokens(std::span<const ScheduledSlice> slices) {
@@ -298,6 +368,7 @@ void EngineLoop::accept_token(Scheduler& scheduler,
     sequence.tokens.push_back(selected->token_id);
     event.token_id = selected->token_id;
     event.logprobs = std::move(selected->logprobs);
+    event.prompt_logprobs = std::exchange(sequence.prompt_logprobs, {});
     event.finish_reason = finish_reason_of(sequence);
   } else {
     event.error = selected.status().to_string();
@@ -312,7 +383,7 @@ Status EngineLoop::run_score(ScoreJob& job) {
   Scheduler& scheduler = schedulers_.front();
   std::vector<std::int32_t> block_table;
   while (!scheduler.blocks().grow(block_table, static_cast<std::int64_t>(job.ids.size()))) {
-    if (!scheduler.preempt_youngest()) {
+    if (!scheduler.preempt_last()) {
       return {StatusCode::kInternal, "an empty KV cache has too few blocks: they were lost"};
     }
   }
@@ -332,9 +403,8 @@ Status EngineLoop::score_chunks(ScoreJob& job, std::span<const std::int32_t> blo
     std::vector<RankBatch> batches(schedulers_.size());
     std::vector<std::span<float>> logits(schedulers_.size());
     RankBatch& batch = batches.front();
-    batch.add(ids.subspan(done, count), static_cast<std::int64_t>(done), block_table, false);
-    batch.logit_rows.resize(count);
-    std::iota(batch.logit_rows.begin(), batch.logit_rows.end(), 0);
+    batch.add(ids.subspan(done, count), static_cast<std::int64_t>(done), block_table,
+              static_cast<std::int64_t>(count));
     logits.front() = rows.subspan(done * vocab, count * vocab);
     HALFBYTE_RETURN_IF_ERROR(ranks_.step(batches, logits));
   }
@@ -349,6 +419,7 @@ void EngineLoop::publish() {
   }
   const std::lock_guard lock(mutex_);
   stats_ = stats;
+  histograms_ = recorder_.histograms();
   stats_.waiting += static_cast<std::int64_t>(inbox_.requests.size());
   const auto now = std::chrono::steady_clock::now();
   for (TokenEvent& event : new_events_)

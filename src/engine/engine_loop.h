@@ -15,13 +15,14 @@
 
 #include "engine/engine_parts.h"
 #include "engine/rank_group.h"
+#include "engine/step_recorder.h"
 #include "engine/token_selector.h"
 
 namespace halfbyte {
 
-/// Thread rule: submit, poll, cancel, flush_cache, score, stats and expert_load from any thread;
-/// everything else belongs to the loop's thread, which the constructor starts and the destructor
-/// joins.
+/// Thread rule: submit, poll, cancel, flush_cache, score, stats, histograms and expert_load from
+/// any thread; everything else belongs to the loop's thread, which the constructor starts and the
+/// destructor joins.
 class EngineLoop {
  public:
   explicit EngineLoop(EngineParts parts);
@@ -35,6 +36,7 @@ class EngineLoop {
   void flush_cache();
   Result<std::vector<float>> score(const std::vector<std::int32_t>& ids);
   EngineStats stats() const;
+  EngineHistograms histograms() const;
   std::vector<ExpertLoad> expert_load() const { return ranks_.expert_load(info_.ep_size); }
   const EngineInfo& info() const { return info_; }
 
@@ -65,7 +67,14 @@ class EngineLoop {
   void assign(std::unique_ptr<Sequence> sequence);
   void cancel_now(RequestId request_id);
   Status step();
+  std::vector<RankBatch> schedule();
+  void note_first_steps(std::span<const ScheduledSlice> slices);
+  Status forward(std::span<const RankBatch> batches);
   void accept_logits(std::size_t dp_rank, std::span<const ScheduledSlice> slices);
+  void accept_rows(Scheduler& scheduler,
+                   const ScheduledSlice& slice,
+                   std::span<const float> logits);
+  void end_behind_prompt(Scheduler& scheduler, Sequence& sequence);
   void accept_token(Scheduler& scheduler, Sequence& sequence, Result<SelectedToken> selected);
   Status run_score(ScoreJob& job);
   Status score_chunks(ScoreJob& job, std::span<const std::int32_t> block_table);
@@ -80,11 +89,13 @@ class EngineLoop {
   RankGroup ranks_;
 
   // the loop's thread
-  std::deque<Scheduler> schedulers_;        // one per data-parallel rank
-  std::vector<std::vector<float>> logits_;  // the same; [limits.max_running_requests, vocab]
+  std::deque<Scheduler> schedulers_;  // one per data-parallel rank
+  // The same; [at most max_running_requests + max_prompt_logit_rows of the limits, vocab].
+  std::vector<std::vector<float>> logits_;
   TokenSelector selector_;
   std::vector<TokenEvent> new_events_;
   EngineStats counted_;  // what no scheduler counts
+  StepRecorder recorder_;
 
   mutable std::mutex mutex_;  // everything below
   std::condition_variable inbox_filled_;
@@ -92,6 +103,7 @@ class EngineLoop {
   Inbox inbox_;
   std::vector<TokenEvent> events_;
   EngineStats stats_;
+  EngineHistograms histograms_;
   RequestId next_request_id_ = 1;
   bool stopping_ = false;
   Status failure_;

@@ -22,6 +22,7 @@ struct EngineParts {
   SchedulerLimits limits;  // of one data-parallel rank
   std::int64_t num_blocks = 0;  // of one rank's KV cache
   bool keeps_prefixes = true;   // of finished requests
+  SchedulePolicy schedule_policy = SchedulePolicy::kLpm;
   EngineInfo info;
 };
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <memory>
 #include <new>
@@ -96,6 +97,19 @@ EngineInfo make_info(const ModelConfig& config,
   return info;
 }
 
+// What needs no decision.
+ModelOptions model_options_of(const EngineOptions& options) {
+  ModelOptions model;
+  model.moe = options.moe;
+  model.moe.capacity_tokens = options.max_prefill_tokens;
+  model.moe.exact_float32 |= options.dtype == ComputeDtype::kFloat32;
+  model.linear_activation_mode = options.linear_activation_mode;
+  model.dtype = options.dtype;
+  model.kv_cache_dtype = options.kv_cache_dtype;
+  model.latent_norm_uses_config_epsilon = options.latent_norm_uses_config_epsilon;
+  return model;
+}
+
 // Decides everything, then loads.
 Result<EngineParts> load_engine_parts(const EngineOptions& options) {
   HALFBYTE_RETURN_IF_ERROR(validate_counts(options));
@@ -105,14 +119,7 @@ Result<EngineParts> load_engine_parts(const EngineOptions& options) {
       CheckpointWeights::open(options.model_path, options.ignore_index, notices));
   const ModelConfig& config = weights->config();
 
-  ModelOptions model_options;
-  model_options.moe = options.moe;
-  model_options.moe.capacity_tokens = options.max_prefill_tokens;
-  model_options.moe.exact_float32 |= options.dtype == ComputeDtype::kFloat32;
-  model_options.linear_activation_mode = options.linear_activation_mode;
-  model_options.dtype = options.dtype;
-  model_options.kv_cache_dtype = options.kv_cache_dtype;
-  model_options.latent_norm_uses_config_epsilon = options.latent_norm_uses_config_epsilon;
+  ModelOptions model_options = model_options_of(options);
   HALFBYTE_ASSIGN_OR_RETURN(
       model_options.max_context_tokens,
       decide_context(options.max_context_tokens, config.max_position_embeddings));
@@ -133,12 +140,19 @@ Result<EngineParts> load_engine_parts(const EngineOptions& options) {
                                           kv_bytes_per_block(config, options.kv_cache_dtype),
                                           available_memory_bytes(), num_ranks}));
   model_options.kv_cache_blocks = parts.num_blocks;
+  parts.limits.max_prompt_logit_rows = decide_prompt_logit_rows(config.vocab_size);
   parts.keeps_prefixes = !options.disable_radix_cache;
+  parts.schedule_policy = options.schedule_policy;
   HALFBYTE_ASSIGN_OR_RETURN(parts.transports, connect_ranks(moe.transport, num_ranks));
+  const auto start = std::chrono::steady_clock::now();
   HALFBYTE_ASSIGN_OR_RETURN(parts.models, load_model(*weights, model_options, parts.transports,
                                                      notices, options.load_progress));
+  const std::chrono::duration<double> load_time = std::chrono::steady_clock::now() - start;
   parts.info = make_info(config, *parts.models.front(), moe, model_options.max_context_tokens,
                          parts.num_blocks);
+  parts.info.weight_load_seconds = load_time.count();
+  parts.info.kv_cache_bytes =
+      kv_bytes_per_block(config, options.kv_cache_dtype) * parts.num_blocks * num_ranks;
   return parts;
 }
 

@@ -31,4 +31,18 @@ std::vector<TokenLogprob> logprobs_of(std::span<const float> logits,
   return result;
 }
 
+Status add_prompt_logprobs(std::span<const float> logits,
+                           std::size_t vocab_size,
+                           Sequence& sequence) {
+  const SamplingParams& params = sequence.sampling;
+  const auto start = static_cast<std::size_t>(params.prompt_logprob_start);
+  for (; !logits.empty(); logits = logits.subspan(vocab_size)) {
+    const std::span<const float> row = logits.first(vocab_size);
+    if (auto largest = largest_logit(row); !largest.ok()) return largest.take_status();
+    const std::int32_t token_id = sequence.tokens[start + sequence.prompt_logprobs.size()];
+    sequence.prompt_logprobs.push_back(logprobs_of(row, token_id, params.num_prompt_logprobs));
+  }
+  return {};
+}
+
 }  // namespace halfbyte

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "halfbyte/engine.h"
+#include "engine/sequence.h"
 
 namespace halfbyte {
 
@@ -16,6 +16,12 @@ namespace halfbyte {
 std::vector<TokenLogprob> logprobs_of(std::span<const float> logits,
                                       std::int32_t token_id,
                                       int count);
+
+/// Appends the logprobs of the prompt's next tokens to the sequence, one for each row of `logits`
+/// [n, vocab_size]. Errors: those of largest_logit().
+Status add_prompt_logprobs(std::span<const float> logits,
+                           std::size_t vocab_size,
+                           Sequence& sequence);
 
 }  // namespace halfbyte
 

@@ -32,16 +32,41 @@ PrefixCache::Edge PrefixCache::edge_of(std::string_view salt,
   return edge;
 }
 
+// The block behind `parent` that has the first of `tokens`; none too when they fill no block.
+std::int32_t PrefixCache::child_of(std::string_view salt,
+                                   std::int32_t parent,
+                                   std::span<const std::int32_t> tokens) const {
+  if (tokens.size() < kKvBlockTokens) return kNone;
+  const auto child = children_.find(edge_of(salt, parent, tokens.first(kKvBlockTokens)));
+  return child == children_.end() ? kNone : child->second;
+}
+
 std::vector<std::int32_t> PrefixCache::find(std::string_view salt,
                                             std::span<const std::int32_t> tokens) const {
   std::vector<std::int32_t> path;
-  for (; tokens.size() >= kKvBlockTokens; tokens = tokens.subspan(kKvBlockTokens)) {
-    const std::int32_t parent = path.empty() ? kNone : path.back();
-    const auto child = children_.find(edge_of(salt, parent, tokens.first(kKvBlockTokens)));
-    if (child == children_.end()) break;
-    path.push_back(child->second);
+  std::int32_t block = child_of(salt, kNone, tokens);
+  while (block != kNone) {
+    path.push_back(block);
+    block = child_of(salt, block, tokens.subspan(path.size() * kKvBlockTokens));
   }
   return path;
+}
+
+bool PrefixCache::is_there(const PrefixMatch& match) const {
+  return match.num_blocks == 0 || node(match.last_block).inserted_at == match.inserted_at;
+}
+
+void PrefixCache::update(PrefixMatch& match,
+                         std::string_view salt,
+                         std::span<const std::int32_t> tokens) const {
+  if (!is_there(match)) match = {};
+  tokens = tokens.subspan(static_cast<std::size_t>(match.num_blocks * kKvBlockTokens));
+  std::int32_t block = child_of(salt, match.last_block, tokens);
+  while (block != kNone) {
+    match = {match.num_blocks + 1, block, node(block).inserted_at};
+    tokens = tokens.subspan(kKvBlockTokens);
+    block = child_of(salt, block, tokens);
+  }
 }
 
 void PrefixCache::hold(std::span<const std::int32_t> path) {
@@ -65,7 +90,7 @@ std::int32_t PrefixCache::insert(std::string_view salt,
     return child->second;
   }
   assert(node(block).edge == nullptr);  // else the block stands for other tokens as well
-  node(block) = {.edge = &child->first, .num_holders = 1};
+  node(block) = {.edge = &child->first, .inserted_at = ++num_inserted_, .num_holders = 1};
   if (parent != kNone) ++node(parent).num_children;
   return block;
 }

@@ -46,19 +46,23 @@ Status validate_penalties(const SamplingParams& params) {
   return {};
 }
 
+// Of num_logprobs and num_prompt_logprobs.
+Status validate_num_logprobs(std::string_view name, int value, std::int64_t vocab_size) {
+  if (value >= -1 && value <= vocab_size) return {};
+  return out_of_range(name, value,
+                      fmt::format("0 to {}, the vocabulary's size, or -1 for none", vocab_size));
+}
+
 Status validate_counts(const SamplingParams& params, std::int64_t vocab_size) {
-  if (params.max_new_tokens < 1) {
-    return out_of_range("max_new_tokens", params.max_new_tokens, "at least 1");
+  if (params.max_new_tokens < 0) {
+    return out_of_range("max_new_tokens", params.max_new_tokens, "at least 0");
   }
   if (params.min_new_tokens < 0 || params.min_new_tokens > params.max_new_tokens) {
     return out_of_range("min_new_tokens", params.min_new_tokens,
                         fmt::format("0 to {}: max_new_tokens", params.max_new_tokens));
   }
-  if (params.num_logprobs < -1 || params.num_logprobs > vocab_size) {
-    return out_of_range("num_logprobs", params.num_logprobs,
-                        fmt::format("0 to {}, the vocabulary's size, or -1 for none", vocab_size));
-  }
-  return {};
+  HALFBYTE_RETURN_IF_ERROR(validate_num_logprobs("num_logprobs", params.num_logprobs, vocab_size));
+  return validate_num_logprobs("num_prompt_logprobs", params.num_prompt_logprobs, vocab_size);
 }
 
 Status validate_id(std::string_view what, std::int32_t id, std::int64_t vocab_size) {
@@ -98,6 +102,11 @@ Status validate_request(const Request& request, const EngineInfo& info, std::int
   HALFBYTE_RETURN_IF_ERROR(validate_ids(request.prompt_ids, info.vocab_size));
   HALFBYTE_RETURN_IF_ERROR(validate_sampling(request.sampling, info.vocab_size));
   const auto prompt_tokens = static_cast<std::int64_t>(request.prompt_ids.size());
+  const std::int64_t start = request.sampling.prompt_logprob_start;
+  if (start < 0 || start > prompt_tokens) {
+    return out_of_range("prompt_logprob_start", start,
+                        fmt::format("0 to {}: the prompt's length", prompt_tokens));
+  }
   if (prompt_tokens >= info.max_context_tokens) {
     return {StatusCode::kInvalidArgument,
             fmt::format("the prompt has {} tokens, want fewer than the context of {}: shorten it",
@@ -105,8 +114,9 @@ Status validate_request(const Request& request, const EngineInfo& info, std::int
   }
   const std::int64_t answer_tokens =
       std::min(request.sampling.max_new_tokens, info.max_context_tokens - prompt_tokens);
-  // The last token of an answer is never put in the cache.
-  const std::int64_t needed = blocks_for(prompt_tokens + answer_tokens - 1);
+  // The last token of an answer is never put in the cache, that of a prompt always.
+  const std::int64_t needed =
+      blocks_for(prompt_tokens + std::max<std::int64_t>(answer_tokens, 1) - 1);
   if (needed > num_blocks) {
     return {StatusCode::kInvalidArgument,
             fmt::format("{} prompt tokens and up to {} new ones need {} cache blocks of {} tokens, "

@@ -2,28 +2,63 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace halfbyte {
 namespace {
 
+// Waiting requests that kLpm looks at: the cost of a step is bounded however many wait.
+constexpr std::int64_t kLpmWindow = 128;
+
 // Tokens that are worth waiting a step for instead of computing them twice; SGLang's value.
 constexpr std::int64_t kWorthAStep = 32;
 
+template <typename Sequences>
+auto find_id(Sequences& sequences, RequestId request_id) {
+  return std::ranges::find_if(
+      sequences, [request_id](const auto& sequence) { return sequence->request_id == request_id; });
+}
+
+// Null when it is not there.
+template <typename Sequences>
+std::unique_ptr<Sequence> take_out(Sequences& sequences, RequestId request_id) {
+  const auto found = find_id(sequences, request_id);
+  if (found == sequences.end()) return nullptr;
+  std::unique_ptr<Sequence> sequence = std::move(*found);
+  sequences.erase(found);
+  return sequence;
+}
+
+template <typename Sequences>
+std::int64_t count_tokens(const Sequences& sequences) {
+  std::int64_t total = 0;
+  for (const std::unique_ptr<Sequence>& sequence : sequences) {
+    total += sequence->num_tokens();
+  }
+  return total;
+}
+
 }  // namespace
 
-Scheduler::Scheduler(const SchedulerLimits& limits, std::int64_t num_blocks, bool keeps_prefixes)
-    : limits_(limits), blocks_(num_blocks, keeps_prefixes) {
+Scheduler::Scheduler(const SchedulerLimits& limits,
+                     std::int64_t num_blocks,
+                     bool keeps_prefixes,
+                     SchedulePolicy policy)
+    : limits_(limits), policy_(policy), blocks_(num_blocks, keeps_prefixes) {
   running_.reserve(static_cast<std::size_t>(limits.max_running_requests));
   slices_.reserve(static_cast<std::size_t>(limits.max_running_requests));
 }
 
+// All that wait before it, and as many later ones as may overtake it.
 void Scheduler::add(std::unique_ptr<Sequence> sequence) {
+  sequence->admit_by = num_admissions_ + std::ssize(waiting_) + kMaxOvertakes;
   waiting_.push_back(std::move(sequence));
 }
 
 const std::vector<ScheduledSlice>& Scheduler::schedule() {
   slices_.clear();
+  prompt_rows_left_ = limits_.max_prompt_logit_rows;
   schedule_decodes();
   std::int64_t budget =
       std::min(limits_.max_step_tokens - num_scheduled_tokens(), limits_.max_prefill_tokens);
@@ -42,11 +77,11 @@ void Scheduler::schedule_decodes() {
   }
 }
 
-// Room for one more position, at the cost of the youngest. False: that was the sequence itself.
+// Room for one more position, at the cost of the last. False: that was the sequence itself.
 bool Scheduler::ensure_block(const Sequence& sequence, std::size_t running_idx) {
   while (!blocks_.grow(running_[running_idx]->block_table, sequence.num_tokens())) {
     const bool was_itself = running_idx + 1 == running_.size();
-    preempt_youngest();
+    preempt_last();
     if (was_itself) return false;
   }
   return true;
@@ -60,114 +95,145 @@ void Scheduler::schedule_prefills(std::int64_t budget) {
 }
 
 void Scheduler::admit(std::int64_t budget) {
-  while (budget > 0 && !waiting_.empty() && num_running() < limits_.max_running_requests) {
-    Sequence& sequence = *waiting_.front();
-    if (!take_blocks(sequence)) return;
+  while (budget > 0 && num_running() < limits_.max_running_requests) {
+    Queue& queue = preempted_.empty() ? waiting_ : preempted_;
+    const auto chosen = choose(queue);
+    if (chosen == queue.end() || !take_blocks(**chosen)) return;
+    Sequence& sequence = **chosen;
     note_admission(sequence);
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
+    running_.push_back(std::move(*chosen));
+    queue.erase(chosen);
     budget -= schedule_slice(sequence, budget);
   }
 }
 
-// A sequence gets the blocks of all its tokens at once. False, and it has none, when it shall wait.
+// Which one is admitted next if there is room for it; the end: none in this step.
+Scheduler::Queue::iterator Scheduler::choose(Queue& queue) {
+  if (queue.empty()) return queue.end();
+  Sequence& first = *queue.front();
+  const bool is_overdue = num_admissions_ >= first.admit_by;
+  if (policy_ == SchedulePolicy::kLpm && !first.was_admitted && !is_overdue) {
+    return choose_longest_prefix();
+  }
+  const bool waits = step_computes_prefix_of(first, blocks_.match_prefix(first));
+  return waits ? queue.end() : queue.begin();
+}
+
+Scheduler::Queue::iterator Scheduler::choose_longest_prefix() {
+  const auto end = waiting_.begin() + std::min(std::ssize(waiting_), kLpmWindow);
+  auto best = waiting_.end();
+  std::int64_t most = -1;
+  for (auto it = waiting_.begin(); it != end; ++it) {
+    const std::int64_t num_found = blocks_.match_prefix(**it);
+    if (num_found <= most || step_computes_prefix_of(**it, num_found)) continue;
+    best = it;
+    most = num_found;
+  }
+  return best;
+}
+
+// A sequence gets the blocks of all its tokens at once. False, and it has none, when they are not
+// to be had.
 bool Scheduler::take_blocks(Sequence& sequence) {
   blocks_.take_prefix(sequence);
-  if (can_admit(sequence)) return blocks_.grow(sequence.block_table, sequence.num_tokens());
+  if (has_room(sequence)) return blocks_.grow(sequence.block_table, sequence.num_tokens());
   blocks_.release(sequence);
   return false;
 }
 
 // Beside the blocks it needs it leaves each running one a block to grow into: otherwise the next
 // steps would send it straight back.
-bool Scheduler::can_admit(const Sequence& sequence) const {
+bool Scheduler::has_room(const Sequence& sequence) const {
   const std::int64_t missing =
       blocks_for(sequence.num_tokens()) - static_cast<std::int64_t>(sequence.block_table.size());
-  return blocks_.num_free() - missing >= num_running() && !step_computes_prefix_of(sequence);
+  return blocks_.num_free() - missing >= num_running();
 }
 
-// Tokens that it lacks and a prompt in this step has as well: it finds them after the step.
-bool Scheduler::step_computes_prefix_of(const Sequence& sequence) const {
+// Tokens behind the `num_found` in the cache that a prompt in this step has as well: the sequence
+// finds them after the step.
+bool Scheduler::step_computes_prefix_of(const Sequence& sequence, std::int64_t num_found) const {
   if (!blocks_.keeps_prefixes()) return false;
-  return std::ranges::any_of(slices_, [&sequence](const ScheduledSlice& slice) {
+  return std::ranges::any_of(slices_, [&sequence, num_found](const ScheduledSlice& slice) {
     const std::int64_t computed = slice.sequence->num_cached_tokens + slice.num_tokens;
     if (slice.num_tokens < kWorthAStep) return false;
     if (slice.sequence->cache_salt != sequence.cache_salt) return false;
-    const std::int64_t usable = std::min(computed, sequence.num_tokens() - 1);
+    const std::int64_t usable = std::min(computed, sequence.num_reusable_tokens());
     const auto end = sequence.tokens.begin() + usable;
     const auto differs =
         std::mismatch(sequence.tokens.begin(), end, slice.sequence->tokens.begin()).first;
     const std::int64_t common =
         (differs - sequence.tokens.begin()) / kKvBlockTokens * kKvBlockTokens;
-    return common - sequence.num_cached_tokens >= kWorthAStep;
+    return common - num_found >= kWorthAStep;
   });
 }
 
-// A sequence that was sent back finds its own blocks: those are no part of the prompt's.
+// A sequence that was preempted finds its own blocks: those are no part of the prompt's.
 void Scheduler::note_admission(Sequence& sequence) {
   if (std::exchange(sequence.was_admitted, true)) return;
+  ++num_admissions_;
   sequence.num_prefix_tokens = sequence.num_cached_tokens;
   num_prefix_tokens_ += sequence.num_prefix_tokens;
 }
 
+// As many of its pending tokens as the budget and the rows that are left allow; their number. The
+// rows of an unscored prompt are the last ones before its end, so a slice has them last.
 std::int64_t Scheduler::schedule_slice(Sequence& sequence, std::int64_t budget) {
   const std::int64_t pending = sequence.num_pending_tokens();
-  const std::int64_t count = std::min(pending, budget);
-  slices_.push_back({&sequence, count, count == pending});
+  const std::int64_t num_unscored = sequence.num_unscored_tokens;
+  const std::int64_t before_rows = sequence.first_unscored_row() - sequence.num_cached_tokens;
+  std::int64_t count = std::min(pending, budget);
+  if (num_unscored > prompt_rows_left_) count = std::min(count, before_rows + prompt_rows_left_);
+  if (count == 0) return 0;
+  const auto num_rows = std::clamp<std::int64_t>(count - before_rows, 0, num_unscored);
+  prompt_rows_left_ -= num_rows;
+  slices_.push_back({&sequence, count, count == pending, num_rows});
   return count;
 }
 
 const std::vector<ScheduledSlice>& Scheduler::complete_step() {
   for (const ScheduledSlice& slice : slices_) {
     slice.sequence->num_cached_tokens += slice.num_tokens;
+    slice.sequence->num_unscored_tokens -= slice.num_prompt_rows;
     blocks_.keep_prefix(*slice.sequence);
   }
   return slices_;
 }
 
 std::unique_ptr<Sequence> Scheduler::remove(RequestId request_id) {
-  const auto has_id = [request_id](const auto& sequence) {
-    return sequence->request_id == request_id;
-  };
-  std::unique_ptr<Sequence> removed;
-  if (const auto it = std::find_if(running_.begin(), running_.end(), has_id);
-      it != running_.end()) {
-    removed = std::move(*it);
-    running_.erase(it);
-    blocks_.release(*removed);
-  } else if (const auto queued = std::find_if(waiting_.begin(), waiting_.end(), has_id);
-             queued != waiting_.end()) {
-    removed = std::move(*queued);
-    waiting_.erase(queued);
+  if (auto sequence = take_out(running_, request_id)) {
+    blocks_.release(*sequence);
+    return sequence;
   }
-  return removed;
+  if (auto sequence = take_out(preempted_, request_id)) return sequence;
+  return remove_waiting(request_id);
+}
+
+// Those behind it have one fewer to wait for.
+std::unique_ptr<Sequence> Scheduler::remove_waiting(RequestId request_id) {
+  std::for_each(find_id(waiting_, request_id), waiting_.end(),
+                [](const auto& later) { --later->admit_by; });
+  return take_out(waiting_, request_id);
 }
 
 std::unique_ptr<Sequence> Scheduler::remove_any() {
   if (!running_.empty()) return remove(running_.front()->request_id);
+  if (!preempted_.empty()) return remove(preempted_.front()->request_id);
   if (!waiting_.empty()) return remove(waiting_.front()->request_id);
   return nullptr;
 }
 
-bool Scheduler::preempt_youngest() {
+bool Scheduler::preempt_last() {
   if (running_.empty()) return false;
   std::unique_ptr<Sequence> sequence = std::move(running_.back());
   running_.pop_back();
   blocks_.release(*sequence);
   ++num_preemptions_;
-  waiting_.push_front(std::move(sequence));
+  preempted_.push_front(std::move(sequence));
   return true;
 }
 
 std::int64_t Scheduler::num_tokens() const {
-  std::int64_t total = 0;
-  for (const auto& sequence : running_) {
-    total += sequence->num_tokens();
-  }
-  for (const auto& sequence : waiting_) {
-    total += sequence->num_tokens();
-  }
-  return total;
+  return count_tokens(running_) + count_tokens(preempted_) + count_tokens(waiting_);
 }
 
 std::int64_t Scheduler::num_scheduled_tokens() const {

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <deque>
+#include <iterator>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -16,29 +18,44 @@ struct SchedulerLimits {
   std::int64_t max_step_tokens = 0;       // tokens of one forward: TokenBudget::max_forward_tokens
   std::int64_t max_prefill_tokens = 0;    // of them, prefill: the chunk
   std::int64_t max_running_requests = 0;  // at most max_step_tokens, so every decode fits a step
+  // Of a step's prompt tokens, those whose logits are kept for their logprobs; at least 1.
+  std::int64_t max_prompt_logit_rows = std::numeric_limits<std::int64_t>::max();
 };
+
+/// Later requests that may be admitted before a waiting one, under SchedulePolicy::kLpm.
+inline constexpr std::int64_t kMaxOvertakes = 64;
 
 /// What one sequence contributes to a step: its next `num_tokens` pending tokens.
 struct ScheduledSlice {
   Sequence* sequence = nullptr;
   std::int64_t num_tokens = 0;
   bool ends_sequence = false;  // the last pending token is in it: its logits give the next token
+  std::int64_t num_prompt_rows = 0;  // of them, the last but that: logits for prompt logprobs
+
+  /// Its last tokens, whose logits the model is asked for.
+  std::int64_t num_logit_rows() const { return num_prompt_rows + (ends_sequence ? 1 : 0); }
 };
 
 /// Waiting and running sequences of one data-parallel rank, and that rank's cache blocks.
 ///
-/// A step takes every running sequence that decodes, oldest first; then unfinished prompts; then it
-/// admits waiting requests in the order they came. When a decode needs a block and none is free,
-/// the youngest running sequence goes back to the head of the queue and is computed again later;
-/// what it has generated is kept, so its client notices only time. The oldest is never sent back
-/// and every request fits the cache alone, so each one finishes.
+/// A step takes every running sequence that decodes, first admitted first; then unfinished prompts;
+/// then it admits waiting requests. When a decode needs a block and none is free, the running
+/// sequence that was admitted last is preempted: it waits before all that never ran, and is
+/// computed again later; what it has generated is kept, so its client notices only time. The first
+/// is never preempted and every request fits the cache alone, so each one finishes.
 ///
 /// An admitted sequence starts behind the longest prefix in the prefix cache, and its blocks enter
-/// that as they fill. While a step computes what the next one in the queue could find there, that
-/// one waits; each time it finds more, so it does not wait long. Thread rule: the engine thread.
+/// that as they fill. kFcfs admits in the order of arrival. kLpm takes, of the first few in that
+/// order, the one that finds most, the older of equals; but one that kMaxOvertakes later ones have
+/// overtaken is next. If there is no room for the one that is next, none is admitted. While a step
+/// computes what a request could find afterwards, that one waits; each time it finds more, so it
+/// does not wait long. Thread rule: the engine thread.
 class Scheduler {
  public:
-  Scheduler(const SchedulerLimits& limits, std::int64_t num_blocks, bool keeps_prefixes);
+  Scheduler(const SchedulerLimits& limits,
+            std::int64_t num_blocks,
+            bool keeps_prefixes,
+            SchedulePolicy policy = SchedulePolicy::kLpm);
 
   void add(std::unique_ptr<Sequence> sequence);
   /// Chooses the next step. The view lives until the next call; no token is marked as computed.
@@ -49,37 +66,48 @@ class Scheduler {
   std::unique_ptr<Sequence> remove(RequestId request_id);
   /// Takes any one sequence out; null when there is none.
   std::unique_ptr<Sequence> remove_any();
-  /// Sends the youngest running sequence back to the queue. False when none runs.
-  bool preempt_youngest();
+  /// Preempts the sequence that was admitted last. False when none runs.
+  bool preempt_last();
 
-  bool has_work() const { return !waiting_.empty() || !running_.empty(); }
-  std::int64_t num_waiting() const { return static_cast<std::int64_t>(waiting_.size()); }
+  bool has_work() const { return num_waiting() + num_running() > 0; }
+  std::int64_t num_waiting() const { return std::ssize(waiting_) + num_preempted(); }
+  /// Of those that wait: they have run before.
+  std::int64_t num_preempted() const { return std::ssize(preempted_); }
   std::int64_t num_running() const { return static_cast<std::int64_t>(running_.size()); }
   /// Tokens of all its sequences; what the assignment to ranks compares.
   std::int64_t num_tokens() const;
-  /// Since start: running sequences sent back, and prompt tokens that the prefix cache had.
+  /// Since start: preemptions, and prompt tokens that the prefix cache had.
   std::int64_t num_preemptions() const { return num_preemptions_; }
   std::int64_t num_prefix_tokens() const { return num_prefix_tokens_; }
   SequenceBlocks& blocks() { return blocks_; }
   const SequenceBlocks& blocks() const { return blocks_; }
 
  private:
+  using Queue = std::deque<std::unique_ptr<Sequence>>;
+
   void schedule_decodes();
   void schedule_prefills(std::int64_t budget);
   void admit(std::int64_t budget);
+  Queue::iterator choose(Queue& queue);
+  Queue::iterator choose_longest_prefix();
+  std::unique_ptr<Sequence> remove_waiting(RequestId request_id);
   bool take_blocks(Sequence& sequence);
-  bool can_admit(const Sequence& sequence) const;
-  bool step_computes_prefix_of(const Sequence& sequence) const;
+  bool has_room(const Sequence& sequence) const;
+  bool step_computes_prefix_of(const Sequence& sequence, std::int64_t num_found) const;
   void note_admission(Sequence& sequence);
   bool ensure_block(const Sequence& sequence, std::size_t running_idx);
   std::int64_t schedule_slice(Sequence& sequence, std::int64_t budget);
   std::int64_t num_scheduled_tokens() const;
 
   SchedulerLimits limits_;
+  SchedulePolicy policy_;
   SequenceBlocks blocks_;
-  std::deque<std::unique_ptr<Sequence>> waiting_;   // by age, oldest first
-  std::vector<std::unique_ptr<Sequence>> running_;  // by age, oldest first
+  Queue waiting_;                                   // never admitted, by arrival
+  Queue preempted_;                                 // by first admission, all behind running_
+  std::vector<std::unique_ptr<Sequence>> running_;  // by first admission
   std::vector<ScheduledSlice> slices_;
+  std::int64_t prompt_rows_left_ = 0;  // of the step's max_prompt_logit_rows
+  std::int64_t num_admissions_ = 0;    // first ones, since start
   std::int64_t num_preemptions_ = 0;
   std::int64_t num_prefix_tokens_ = 0;
 };

@@ -14,15 +14,24 @@ std::span<const std::int32_t> tokens_of_blocks(const Sequence& sequence,
       .subspan(first_block * kKvBlockTokens, num_blocks * kKvBlockTokens);
 }
 
+// Whole blocks.
+std::span<const std::int32_t> reusable_tokens(const Sequence& sequence) {
+  const std::int64_t num_blocks = sequence.num_reusable_tokens() / kKvBlockTokens;
+  return tokens_of_blocks(sequence, 0, static_cast<std::size_t>(num_blocks));
+}
+
 }  // namespace
 
 SequenceBlocks::SequenceBlocks(std::int64_t num_blocks, bool keeps_prefixes)
     : blocks_(num_blocks), prefixes_(num_blocks), keeps_prefixes_(keeps_prefixes) {}
 
-// Whole blocks, of all tokens but the last: its logits are wanted.
 std::vector<std::int32_t> SequenceBlocks::find_prefix(const Sequence& sequence) const {
-  const auto usable = static_cast<std::size_t>((sequence.num_tokens() - 1) / kKvBlockTokens);
-  return prefixes_.find(sequence.cache_salt, tokens_of_blocks(sequence, 0, usable));
+  return prefixes_.find(sequence.cache_salt, reusable_tokens(sequence));
+}
+
+std::int64_t SequenceBlocks::match_prefix(Sequence& sequence) const {
+  prefixes_.update(sequence.prefix_match, sequence.cache_salt, reusable_tokens(sequence));
+  return sequence.prefix_match.num_blocks * kKvBlockTokens;
 }
 
 void SequenceBlocks::take_prefix(Sequence& sequence) {

@@ -25,11 +25,13 @@ class SequenceBlocks {
   bool keeps_prefixes() const { return keeps_prefixes_; }
   std::int64_t num_evicted() const { return num_evicted_; }  // blocks, since start
 
-  /// Gives a sequence without blocks the longest prefix of its tokens that is there, but never its
-  /// last token, and sets num_cached_tokens.
+  /// Gives a sequence without blocks the longest prefix of its tokens that is there, but none whose
+  /// logits are wanted, as its last token's are, and sets num_cached_tokens.
   void take_prefix(Sequence& sequence);
   /// Tokens that take_prefix() would find.
   std::int64_t num_prefix_tokens(const Sequence& sequence) const;
+  /// The same, remembered in the sequence from one call to the next: O(what is new).
+  std::int64_t match_prefix(Sequence& sequence) const;
   /// Puts the sequence's whole, computed blocks into the prefix cache. Where the same tokens are
   /// there already, its table names those blocks from now on, and its own are free.
   void keep_prefix(Sequence& sequence);

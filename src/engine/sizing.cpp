@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::int64_t kDefaultChunkTokens = 2048;
 constexpr std::int64_t kDefaultTokensPerRequest = 4096;
+constexpr std::int64_t kPromptLogitBytes = std::int64_t{128} << 20;
 
 }  // namespace
 
@@ -37,6 +38,11 @@ SchedulerLimits decide_limits(const EngineOptions& options,
   limits.max_running_requests =
       std::min(ceil_div(options.max_running_requests, dp_size), max_decodes);
   return limits;
+}
+
+std::int64_t decide_prompt_logit_rows(std::int64_t vocab_size) {
+  const auto bytes_per_row = vocab_size * static_cast<std::int64_t>(sizeof(float));
+  return std::max<std::int64_t>(kPromptLogitBytes / bytes_per_row, 1);
 }
 
 TokenBudgetOptions budget_options(TokenBudgetOptions given,

@@ -26,6 +26,9 @@ TokenBudgetOptions budget_options(TokenBudgetOptions given,
                                   const EngineOptions& options,
                                   const MoeOptions& moe);
 
+/// SchedulerLimits::max_prompt_logit_rows: what 128 MiB hold of rows of fp32 logits, at least 1.
+std::int64_t decide_prompt_logit_rows(std::int64_t vocab_size);
+
 struct KvCacheSizing {
   std::int64_t wanted_tokens = 0;  // kv_cache_tokens; 0: decide
   std::int64_t max_context_tokens = 0;

@@ -62,12 +62,14 @@ RankBatch next_rank_batch(WordReader& reader) {
 void RankBatch::add(std::span<const std::int32_t> tokens,
                     std::int64_t context_tokens,
                     std::span<const std::int32_t> block_table,
-                    bool wants_logits) {
+                    std::int64_t num_logit_rows) {
   token_ids.insert(token_ids.end(), tokens.begin(), tokens.end());
   slices.push_back({static_cast<std::int64_t>(tokens.size()),
                     context_tokens,
                     {block_table.begin(), block_table.end()}});
-  if (wants_logits) logit_rows.push_back(static_cast<std::int32_t>(num_tokens() - 1));
+  for (std::int64_t row = num_tokens() - num_logit_rows; row < num_tokens(); ++row) {
+    put(logit_rows, row);
+  }
 }
 
 RankBatch make_rank_batch(std::span<const ScheduledSlice> slices) {
@@ -77,7 +79,7 @@ RankBatch make_rank_batch(std::span<const ScheduledSlice> slices) {
     const std::span<const std::int32_t> tokens = sequence.tokens;
     batch.add(tokens.subspan(static_cast<std::size_t>(sequence.num_cached_tokens),
                              static_cast<std::size_t>(slice.num_tokens)),
-              sequence.num_cached_tokens, sequence.block_table, slice.ends_sequence);
+              sequence.num_cached_tokens, sequence.block_table, slice.num_logit_rows());
   }
   return batch;
 }

@@ -25,11 +25,11 @@ struct RankBatch {
   std::vector<std::int32_t> logit_rows;
 
   std::int64_t num_tokens() const { return static_cast<std::int64_t>(token_ids.size()); }
-  /// Appends the next tokens of a sequence; their last row's logits are wanted if `wants_logits`.
+  /// Appends the next tokens of a sequence; logits are wanted of their last `num_logit_rows` rows.
   void add(std::span<const std::int32_t> tokens,
            std::int64_t context_tokens,
            std::span<const std::int32_t> block_table,
-           bool wants_logits);
+           std::int64_t num_logit_rows);
 };
 
 RankBatch make_rank_batch(std::span<const ScheduledSlice> slices);

@@ -74,17 +74,16 @@ TEST(EngineCache, ChangesNoTokenWithFewBlocksAndSmallChunks) {
   for (const std::int64_t chunk : {1, 15, 16, 17, 64}) {
     for (const std::int64_t num_blocks : {9, 200}) {
       for (const bool keeps_prefixes : {true, false}) {
+        const auto policy = chunk % 2 == 0 ? SchedulePolicy::kFcfs : SchedulePolicy::kLpm;
         FakeControl control;
         const auto engine = start_fake_engine({.num_blocks = num_blocks,
                                                .max_prefill_tokens = chunk,
                                                .max_running_requests = 8,
-                                               .keeps_prefixes = keeps_prefixes},
+                                               .keeps_prefixes = keeps_prefixes,
+                                               .schedule_policy = policy},
                                               control);
-        std::vector<RequestId> ids;
         const std::vector<Request> requests = related_requests(24);
-        for (const Request& request : requests) {
-          ids.push_back(engine->submit(copy_of(request)).value());
-        }
+        const std::vector<RequestId> ids = submit_together(*engine, control, requests);
         const auto answers = collect(*engine, ids);
         for (std::size_t i = 0; i < ids.size(); ++i) {
           ASSERT_EQ(answers.at(ids[i]).tokens, expected_tokens(requests[i], 256)) << i;
@@ -192,18 +191,11 @@ TEST(EngineCache, RunningRequestsShareBlocks) {
 // also when that is not the first one.
 TEST(EngineCache, ADataParallelRankGetsTheRequestsWhosePrefixItHas) {
   FakeControl control;
-  std::promise<void> submitted;
-  control.before_forward = [all = submitted.get_future().share()](int, const Batch&) {
-    all.wait();
-    return Status();
-  };
   const auto engine = start_fake_engine({.num_ranks = 3, .dp_size = 3}, control);
-  std::vector<RequestId> ids;
-  for (std::uint32_t i = 0; i < 3; ++i) {
-    ids.push_back(engine->submit(whole_request(50, i, 10)).value());
-  }
-  submitted.set_value();
-  collect(*engine, ids);
+  std::vector<Request> requests;
+  for (std::uint32_t i = 0; i < 3; ++i)
+    requests.push_back(whole_request(50, i, 10));
+  collect(*engine, submit_together(*engine, control, requests));
   EXPECT_EQ(control.ranks_with_tokens.size(), 3U);
   for (std::uint32_t i = 0; i < 3; ++i) {
     EXPECT_EQ(run(*engine, whole_request(50, i, 10)).cached_tokens, 48) << i;

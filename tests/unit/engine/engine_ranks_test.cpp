@@ -44,10 +44,7 @@ TEST_P(EngineRanks, EveryRequestGetsTheTokensOfOneRank) {
                                          .max_running_requests = 6},
                                         control);
   const std::vector<Request> requests = requests_of(16);
-  std::vector<RequestId> ids;
-  for (const Request& request : requests) {
-    ids.push_back(engine->submit(copy_of(request)).value());
-  }
+  const std::vector<RequestId> ids = submit_together(*engine, control, requests);
   const auto answers = collect(*engine, ids);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     EXPECT_EQ(answers.at(ids[i]).tokens, expected_tokens(requests[i], 256)) << i;

@@ -43,9 +43,7 @@ TEST(EngineSampling, PenaltiesAreThoseOfARequestAloneAlsoWhenItIsSentBack) {
     FakeControl control;
     const auto engine = start_fake_engine({.num_blocks = num_blocks}, control);
     const std::vector<Request> requests = penalized_requests(24);
-    std::vector<RequestId> ids;
-    for (const Request& request : requests)
-      ids.push_back(engine->submit(copy_of(request)).value());
+    const std::vector<RequestId> ids = submit_together(*engine, control, requests);
     const auto answers = collect(*engine, ids);
     for (std::size_t i = 0; i < ids.size(); ++i) {
       EXPECT_EQ(answers.at(ids[i]).tokens, expected_tokens(requests[i], 256)) << i;

@@ -8,6 +8,7 @@
 #include <future>
 #include <limits>
 #include <new>
+#include <numeric>
 #include <thread>
 
 #include "fake_model.h"
@@ -35,18 +36,11 @@ std::vector<Request> mixed_requests(std::uint32_t count) {
 }
 
 // Runs them all together and holds each to its own expectation.
-void expect_own_tokens(Engine& engine,
-                       const std::vector<Request>& requests,
-                       std::int64_t max_context_tokens) {
-  std::vector<RequestId> ids;
-  for (const Request& request : requests) {
-    auto id = engine.submit(copy_of(request));
-    ASSERT_TRUE(id.ok()) << id.status().to_string();
-    ids.push_back(*id);
-  }
+void expect_own_tokens(Engine& engine, FakeControl& control, const std::vector<Request>& requests) {
+  const std::vector<RequestId> ids = submit_together(engine, control, requests);
   const auto answers = collect(engine, ids);
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    EXPECT_EQ(answers.at(ids[i]).tokens, expected_tokens(requests[i], max_context_tokens))
+    EXPECT_EQ(answers.at(ids[i]).tokens, expected_tokens(requests[i], 256))
         << "request " << i << " " << answers.at(ids[i]).error;
   }
 }
@@ -67,7 +61,7 @@ TEST(Engine, GivesTheModelsTokensOneByOne) {
 TEST(Engine, ARequestsTokensDoNotDependOnItsBatch) {
   FakeControl control;
   const auto engine = start_fake_engine({.num_blocks = 200}, control);
-  expect_own_tokens(*engine, mixed_requests(24), 256);
+  expect_own_tokens(*engine, control, mixed_requests(24));
   EXPECT_EQ(engine->stats().free_blocks, 200);
   EXPECT_EQ(engine->stats().running, 0);
 }
@@ -80,7 +74,7 @@ TEST(Engine, ChunksChangeNoTokenAndHoldTheBudget) {
                                            .max_prefill_tokens = chunk,
                                            .max_running_requests = 8},
                                           control);
-    expect_own_tokens(*engine, mixed_requests(12), 256);
+    expect_own_tokens(*engine, control, mixed_requests(12));
     EXPECT_LE(control.largest_batch, std::min<std::int64_t>(20, chunk + 8));
   }
 }
@@ -89,7 +83,7 @@ TEST(Engine, RunningOutOfBlocksChangesNoToken) {
   FakeControl control;
   const auto engine = start_fake_engine({.num_blocks = 8, .max_prefill_tokens = 13}, control);
   const std::vector<Request> requests = mixed_requests(24);
-  expect_own_tokens(*engine, requests, 256);
+  expect_own_tokens(*engine, control, requests);
   EXPECT_GT(engine->stats().preemptions, 0);
   EXPECT_EQ(engine->stats().free_blocks, 8);
 }
@@ -194,6 +188,28 @@ struct Gate {
     };
   }
 };
+
+// 24 requests of several steps each: what is counted is counted once.
+TEST(Engine, CountsEachStepAndEachRequestsWaitOnce) {
+  FakeControl control;
+  const auto engine = start_fake_engine({.max_running_requests = 4}, control);
+  expect_own_tokens(*engine, control, mixed_requests(24));
+  const EngineHistograms histograms = engine->histograms();
+  const EngineStats stats = engine->stats();
+  const auto count = [](const Histogram& histogram) {
+    return std::reduce(histogram.counts.begin(), histogram.counts.end());
+  };
+  EXPECT_EQ(count(histograms.queue_seconds), 24);
+  EXPECT_GE(histograms.queue_seconds.sum, 0.0);
+  EXPECT_EQ(count(histograms.step_tokens), stats.steps);
+  EXPECT_EQ(histograms.step_tokens.sum,
+            static_cast<double>(stats.prefill_tokens + stats.decode_tokens));
+  EXPECT_EQ(count(histograms.prefill_step_seconds) + count(histograms.decode_step_seconds) +
+                count(histograms.mixed_step_seconds),
+            stats.steps);
+  EXPECT_GT(count(histograms.decode_step_seconds), 0);
+  EXPECT_EQ(stats.preempted, 0);
+}
 
 TEST(Engine, CancelFreesTheBlocksWithinOneStep) {
   FakeControl control;

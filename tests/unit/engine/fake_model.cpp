@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <future>
 #include <random>
 
 #include "engine/token_selector.h"
@@ -133,10 +134,11 @@ std::unique_ptr<Engine> start_fake_engine(const FakeOptions& options, FakeContro
         std::make_unique<FakeModel>(rank, options.dp_size, options.num_blocks, transport, control));
   }
   parts.dp_size = options.dp_size;
-  parts.limits = {options.max_step_tokens, options.max_prefill_tokens,
-                  options.max_running_requests};
+  parts.limits = {options.max_step_tokens, options.max_prefill_tokens, options.max_running_requests,
+                  options.max_prompt_logit_rows};
   parts.num_blocks = options.num_blocks;
   parts.keeps_prefixes = options.keeps_prefixes;
+  parts.schedule_policy = options.schedule_policy;
   parts.info.vocab_size = kFakeVocab;
   parts.info.max_context_tokens = options.max_context_tokens;
   parts.info.eos_token_ids = {kFakeEos};
@@ -184,6 +186,25 @@ Request make_request(std::int64_t prompt_tokens, std::uint32_t seed, std::int64_
   return request;
 }
 
+std::vector<RequestId> submit_together(Engine& engine,
+                                       FakeControl& control,
+                                       const std::vector<Request>& requests) {
+  std::promise<void> submitted;
+  control.before_forward = [all = submitted.get_future().share()](int, const Batch&) {
+    all.wait();
+    return Status();
+  };
+  std::vector<RequestId> ids;
+  for (const Request& request : requests) {
+    auto id = engine.submit(copy_of(request));
+    EXPECT_TRUE(id.ok()) << id.status().to_string();
+    if (id.ok()) ids.push_back(*id);
+  }
+  submitted.set_value();
+  EXPECT_EQ(ids.size(), requests.size());
+  return ids;
+}
+
 std::map<RequestId, Answer> collect(Engine& engine, const std::vector<RequestId>& ids) {
   std::map<RequestId, Answer> answers;
   std::size_t num_finished = 0;
@@ -196,6 +217,7 @@ std::map<RequestId, Answer> collect(Engine& engine, const std::vector<RequestId>
         answer.tokens.push_back(event.token_id);
         answer.logprobs.push_back(event.logprobs);
       }
+      if (!event.prompt_logprobs.empty()) answer.prompt_logprobs = event.prompt_logprobs;
       answer.cached_tokens = event.cached_tokens;
       answer.finish_reason = event.finish_reason;
       answer.error = event.error;

@@ -71,6 +71,8 @@ struct FakeOptions {
   std::int64_t max_running_requests = 16;
   std::int64_t max_context_tokens = 256;
   bool keeps_prefixes = true;
+  std::int64_t max_prompt_logit_rows = 1000;
+  SchedulePolicy schedule_policy = SchedulePolicy::kLpm;
 };
 
 /// An engine on fake models. `control` must outlive it.
@@ -90,12 +92,19 @@ std::vector<std::int32_t> fake_prompt(std::int64_t length, std::uint32_t seed);
 /// A greedy request with such a prompt.
 Request make_request(std::int64_t prompt_tokens, std::uint32_t seed, std::int64_t max_new_tokens);
 
+/// Submits them to an idle engine on `control`, whose first step waits for the last one: else each
+/// could end before the next one comes. Their ids, in order.
+std::vector<RequestId> submit_together(Engine& engine,
+                                       FakeControl& control,
+                                       const std::vector<Request>& requests);
+
 struct Answer {
   std::vector<std::int32_t> tokens;
   FinishReason finish_reason = FinishReason::kNone;
   std::string error;
   std::int64_t cached_tokens = 0;
   std::vector<std::vector<TokenLogprob>> logprobs;  // of each token
+  std::vector<std::vector<TokenLogprob>> prompt_logprobs;
 };
 
 /// Polls until every id has finished (or 20 s have passed). A second finish of one id fails the

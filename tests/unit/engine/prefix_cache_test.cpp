@@ -49,6 +49,47 @@ TEST(PrefixCache, FindsTheLongestPathOfWholeBlocks) {
   EXPECT_THAT(cache.find("", {}), IsEmpty());
 }
 
+// Blocks 4, 2, 7 are the path; the last one is evicted, and block 7 comes back for other tokens.
+TEST(PrefixCache, AMatchFollowsWhatIsPutInAndTakenOut) {
+  PrefixCache cache(8);
+  const Ids tokens = tokens_of(1, 4);
+  PrefixMatch match;
+  const auto length = [&] {
+    cache.update(match, "", tokens);
+    EXPECT_EQ(match.num_blocks, std::ssize(cache.find("", tokens)));
+    return match.num_blocks;
+  };
+  EXPECT_EQ(length(), 0);
+  const Ids path = insert(cache, "", tokens_of(1, 2), {4, 2});
+  EXPECT_EQ(length(), 2);
+  EXPECT_EQ(cache.insert("", path, tokens_of(3, 1), 7), 7);
+  EXPECT_EQ(length(), 3);
+  cache.release(Ids{4, 2, 7});
+  EXPECT_EQ(cache.evict(), 7);
+  EXPECT_EQ(length(), 2);
+  insert(cache, "salt", tokens_of(1, 1), {7});
+  EXPECT_EQ(length(), 2);
+  EXPECT_EQ(cache.evict(), 2);
+  EXPECT_EQ(cache.evict(), 4);
+  EXPECT_EQ(length(), 0);
+}
+
+// The match ended in a block that has since come back for the same tokens behind others.
+TEST(PrefixCache, AMatchIsNotMisledByABlockThatComesBack) {
+  PrefixCache cache(8);
+  PrefixMatch match;
+  const Ids tokens = tokens_of(1, 2);
+  insert(cache, "", tokens, {0, 1});
+  cache.update(match, "", tokens);
+  EXPECT_EQ(match.num_blocks, 2);
+  cache.release(Ids{0, 1});
+  while (cache.evict()) {
+  }
+  insert(cache, "other", tokens, {0, 1});
+  cache.update(match, "", tokens);
+  EXPECT_EQ(match.num_blocks, 0);
+}
+
 TEST(PrefixCache, SaltsShareNothing) {
   PrefixCache cache(8);
   insert(cache, "a", tokens_of(1, 2), {0, 1});

@@ -46,13 +46,16 @@ TEST(ValidateSampling, NamesTheParameterItsValueAndItsRange) {
 }
 
 TEST(ValidateSampling, NamesCountsAndIds) {
-  EXPECT_EQ(message([](auto& p) { p.max_new_tokens = 0; }), "max_new_tokens is 0, want at least 1");
+  EXPECT_EQ(message([](auto& p) { p.max_new_tokens = -1; }),
+            "max_new_tokens is -1, want at least 0");
   EXPECT_EQ(message([](auto& p) { p.min_new_tokens = 129; }),
             "min_new_tokens is 129, want 0 to 128: max_new_tokens");
   EXPECT_THAT(message([](auto& p) { p.min_new_tokens = -1; }), HasSubstr("min_new_tokens is -1"));
   EXPECT_EQ(message([](auto& p) { p.num_logprobs = 11; }),
             "num_logprobs is 11, want 0 to 10, the vocabulary's size, or -1 for none");
   EXPECT_THAT(message([](auto& p) { p.num_logprobs = -2; }), HasSubstr("num_logprobs is -2"));
+  EXPECT_EQ(message([](auto& p) { p.num_prompt_logprobs = 11; }),
+            "num_prompt_logprobs is 11, want 0 to 10, the vocabulary's size, or -1 for none");
   EXPECT_EQ(message([](auto& p) { p.stop_token_ids = {3, 10}; }),
             "a stop token id is 10, want 0 to 9: the model's vocabulary");
   EXPECT_EQ(message([](auto& p) { p.logit_bias = {{3, 1.0F}, {-1, 1.0F}}; }),
@@ -71,9 +74,34 @@ TEST(ValidateSampling, TakesTheEndsOfEveryRange) {
   params.repetition_penalty = 2;
   params.min_new_tokens = params.max_new_tokens = 1;
   params.num_logprobs = 10;
+  params.num_prompt_logprobs = 10;
   params.logit_bias = {{0, -100.0F}, {9, 100.0F}};
   params.stop_token_ids = {0, 9};
   EXPECT_TRUE(validate_sampling(params, 10).ok());
+}
+
+// A cache of one block of 16 tokens.
+TEST(ValidateRequest, HoldsWhatDependsOnThePrompt) {
+  EngineInfo info;
+  info.vocab_size = 10;
+  info.max_context_tokens = 100;
+  Request request;
+  request.prompt_ids.assign(16, 1);
+  request.sampling.max_new_tokens = 1;
+  EXPECT_TRUE(validate_request(request, info, 1).ok()) << "the answer's last token needs no place";
+  request.sampling.max_new_tokens = 0;
+  EXPECT_TRUE(validate_request(request, info, 1).ok());
+  request.sampling.prompt_logprob_start = 16;
+  EXPECT_TRUE(validate_request(request, info, 1).ok());
+  request.sampling.prompt_logprob_start = 17;
+  EXPECT_EQ(validate_request(request, info, 1).message(),
+            "prompt_logprob_start is 17, want 0 to 16: the prompt's length");
+  request.sampling.prompt_logprob_start = -1;
+  EXPECT_FALSE(validate_request(request, info, 1).ok());
+  request.sampling.prompt_logprob_start = 0;
+  request.prompt_ids.push_back(1);
+  EXPECT_THAT(std::string(validate_request(request, info, 1).message()),
+              HasSubstr("need 2 cache blocks"));
 }
 
 }  // namespace

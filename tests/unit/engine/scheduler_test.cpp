@@ -5,6 +5,7 @@
 
 #include <random>
 #include <string>
+#include <utility>
 
 namespace halfbyte {
 namespace {
@@ -26,6 +27,13 @@ struct Chosen {
 };
 std::ostream& operator<<(std::ostream& out, const Chosen& c) {
   return out << "{" << c.id << ", " << c.num_tokens << ", " << c.ends << "}";
+}
+
+// As the engine makes one whose prompt's logprobs are wanted from `start` on, which is at least 1.
+std::unique_ptr<Sequence> make_scored(RequestId id, std::int64_t prompt, std::int64_t start) {
+  auto sequence = make_sequence(id, prompt, 9);
+  sequence->num_unscored_tokens = prompt - start;
+  return sequence;
 }
 
 // One step as the engine makes it: every sequence whose slice ends it gets a token.
@@ -96,7 +104,7 @@ TEST(Scheduler, HoldsTheLimitOfRunningRequests) {
 }
 
 // Two blocks of 16: both requests outgrow their first one, and 2 has to give its own up.
-TEST(Scheduler, SendsTheYoungestBackWhenBlocksRunOut) {
+TEST(Scheduler, PreemptsTheLastOneWhenBlocksRunOut) {
   Scheduler scheduler({.max_step_tokens = 64, .max_prefill_tokens = 64, .max_running_requests = 4},
                       3, false);
   scheduler.add(make_sequence(1, 15, 10));
@@ -107,9 +115,11 @@ TEST(Scheduler, SendsTheYoungestBackWhenBlocksRunOut) {
   // Position 16 of request 1 takes the last block, request 2 finds none and is itself the youngest.
   EXPECT_EQ(step(scheduler), (Step{{1, 1, true}}));
   EXPECT_EQ(scheduler.num_waiting(), 1);
+  EXPECT_EQ(scheduler.num_preempted(), 1);
   while (scheduler.num_running() == 1) {
     EXPECT_EQ(step(scheduler), (Step{{1, 1, true}}));
   }
+  EXPECT_EQ(scheduler.num_preempted(), 1);
   // What it had generated is computed again as a prompt: 15 tokens and the 2 it had.
   EXPECT_EQ(step(scheduler), (Step{{2, 17, true}}));
 }
@@ -235,7 +245,7 @@ TEST(Scheduler, ShortPromptsAndOtherSaltsDoNotWaitForEachOther) {
   EXPECT_EQ(step(scheduler), (Step{{1, 32, true}, {2, 32, true}, {3, 90, true}}));
 }
 
-// As SendsTheYoungestBackWhenBlocksRunOut, but 16 of its 17 tokens are still there.
+// As PreemptsTheLastOneWhenBlocksRunOut, but 16 of its 17 tokens are still there.
 TEST(Scheduler, ASequenceThatWasSentBackFindsItsOwnBlocks) {
   Scheduler scheduler({.max_step_tokens = 64, .max_prefill_tokens = 64, .max_running_requests = 4},
                       3, true);
@@ -258,10 +268,12 @@ TEST(Scheduler, ASequenceThatWasSentBackFindsItsOwnBlocks) {
 
 // Each step brings small requests, more than there is room for; the large one needs every block.
 TEST(Scheduler, ALargeRequestIsNotStarvedBySmallOnes) {
-  for (const bool keeps_prefixes : {false, true}) {
+  for (const auto& [keeps_prefixes, policy] :
+       {std::pair(false, SchedulePolicy::kFcfs), std::pair(true, SchedulePolicy::kFcfs),
+        std::pair(true, SchedulePolicy::kLpm)}) {
     Scheduler scheduler(
         {.max_step_tokens = 64, .max_prefill_tokens = 16, .max_running_requests = 8}, 8,
-        keeps_prefixes);
+        keeps_prefixes, policy);
     RequestId next_id = 1;
     const auto add_small = [&] { scheduler.add(make_sequence(next_id++, 10, 20)); };
     for (int i = 0; i < 20; ++i)
@@ -278,6 +290,143 @@ TEST(Scheduler, ALargeRequestIsNotStarvedBySmallOnes) {
     }
     EXPECT_EQ(scheduler.remove(large), nullptr) << "a later one ran before it had ended";
   }
+}
+
+// ---- order of admission
+
+// Each number is a block of 16 tokens; one more token makes the last whole block one to be found.
+std::unique_ptr<Sequence> make_of(RequestId id, const std::vector<std::int32_t>& blocks) {
+  auto sequence = make_sequence(id, 0, 1);
+  for (const std::int32_t block : blocks) {
+    sequence->tokens.insert(sequence->tokens.end(), kKvBlockTokens, block);
+  }
+  sequence->tokens.push_back(99);
+  sequence->num_prompt_tokens = sequence->num_tokens();
+  sequence->max_total_tokens = sequence->num_tokens() + 1;
+  return sequence;
+}
+
+std::vector<RequestId> order_of_ends(Scheduler& scheduler) {
+  std::vector<RequestId> order;
+  while (scheduler.has_work()) {
+    for (const Chosen& chosen : step(scheduler)) {
+      if (chosen.ends) order.push_back(chosen.id);
+    }
+  }
+  return order;
+}
+
+constexpr SchedulerLimits kOneAtATime = {
+    .max_step_tokens = 200, .max_prefill_tokens = 200, .max_running_requests = 1};
+
+TEST(Scheduler, LpmAdmitsTheLongestCachedPrefixFirst) {
+  for (const auto policy : {SchedulePolicy::kFcfs, SchedulePolicy::kLpm}) {
+    Scheduler scheduler(kOneAtATime, 64, true, policy);
+    scheduler.add(make_of(1, {1, 2, 3}));
+    EXPECT_EQ(order_of_ends(scheduler), (std::vector<RequestId>{1}));
+    scheduler.add(make_of(2, {7}));           // finds nothing
+    scheduler.add(make_of(3, {1, 7}));        // a block
+    scheduler.add(make_of(4, {1, 2, 3, 7}));  // three
+    scheduler.add(make_of(5, {1, 7, 8}));     // one, and another when 3 has left it
+    scheduler.add(make_of(6, {1, 2, 3, 8}));  // three
+    const bool lpm = policy == SchedulePolicy::kLpm;
+    EXPECT_EQ(order_of_ends(scheduler), lpm ? (std::vector<RequestId>{4, 6, 3, 5, 2})
+                                            : (std::vector<RequestId>{2, 3, 4, 5, 6}));
+  }
+}
+
+// Every step brings a request that finds more than the first one: it is passed kMaxOvertakes times.
+TEST(Scheduler, LpmLetsNobodyBeOvertakenForEver) {
+  Scheduler scheduler(kOneAtATime, 64, true);
+  scheduler.add(make_of(1, {1, 2, 3}));
+  step(scheduler);
+  scheduler.add(make_of(2, {7, 8}));
+  scheduler.add(make_of(3, {7, 8, 9}));
+  RequestId next_id = 4;
+  std::vector<RequestId> order;
+  while (order.size() < static_cast<std::size_t>(kMaxOvertakes) + 2) {
+    scheduler.add(make_of(next_id++, {1, 2, 3}));
+    for (const Chosen& chosen : step(scheduler))
+      order.push_back(chosen.id);
+  }
+  EXPECT_EQ(order.front(), 4U);
+  EXPECT_EQ(order[static_cast<std::size_t>(kMaxOvertakes)], 2U);
+  EXPECT_EQ(order.back(), 3U);
+}
+
+// Without the ones that were before it, it is passed no more often.
+TEST(Scheduler, ARequestThatLeavesTheQueueDelaysNobody) {
+  Scheduler scheduler(kOneAtATime, 64, true);
+  scheduler.add(make_of(1, {1, 2, 3}));
+  step(scheduler);
+  for (RequestId id = 2; id <= 11; ++id)
+    scheduler.add(make_of(id, {static_cast<std::int32_t>(id) + 20}));
+  for (RequestId id = 2; id <= 10; ++id)
+    EXPECT_NE(scheduler.remove(id), nullptr);
+  RequestId next_id = 12;
+  std::int64_t num_overtakes = 0;
+  for (bool done = false; !done; ++num_overtakes) {
+    scheduler.add(make_of(next_id++, {1, 2, 3}));
+    done = step(scheduler).front().id == 11;
+  }
+  EXPECT_EQ(num_overtakes - 1, kMaxOvertakes);
+}
+
+// Two preempted ones come back in their order, before whatever finds more in the cache.
+TEST(Scheduler, WhoWasPreemptedComesBackFirst) {
+  Scheduler scheduler({.max_step_tokens = 99, .max_prefill_tokens = 99, .max_running_requests = 3},
+                      64, true);
+  for (RequestId id = 1; id <= 3; ++id)
+    scheduler.add(make_of(id, {static_cast<std::int32_t>(id)}));
+  scheduler.schedule();
+  scheduler.complete_step();
+  EXPECT_TRUE(scheduler.preempt_last());
+  EXPECT_TRUE(scheduler.preempt_last());
+  EXPECT_EQ(scheduler.num_preempted(), 2);
+  scheduler.add(make_of(4, {1, 2}));
+  scheduler.remove(1);
+  std::vector<RequestId> ids;
+  for (const ScheduledSlice& slice : scheduler.schedule())
+    ids.push_back(slice.sequence->request_id);
+  EXPECT_EQ(ids, (std::vector<RequestId>{2, 3, 4}));
+  EXPECT_EQ(scheduler.num_preempted(), 0);
+  EXPECT_NE(scheduler.remove_any(), nullptr);
+}
+
+// ---- prompts whose logprobs are wanted
+
+// 25 tokens, of which the last 24 are scored by the rows 0 to 23.
+TEST(Scheduler, AStepHasNoMorePromptRowsThanItsLimit) {
+  Scheduler scheduler({.max_step_tokens = 64,
+                       .max_prefill_tokens = 64,
+                       .max_running_requests = 4,
+                       .max_prompt_logit_rows = 10},
+                      64, true);
+  scheduler.add(make_scored(1, 25, 1));
+  scheduler.add(make_scored(2, 25, 21));
+  scheduler.add(make_sequence(3, 5, 9));
+  EXPECT_EQ(scheduler.schedule()[0].num_prompt_rows, 10);
+  // Nothing of 2 comes before its first row but 20 tokens, and 3 does not wait for it.
+  EXPECT_EQ(step(scheduler), (Step{{1, 10, false}, {2, 20, false}, {3, 5, true}}));
+  EXPECT_EQ(step(scheduler), (Step{{3, 1, true}, {1, 10, false}}));
+  EXPECT_EQ(step(scheduler), (Step{{3, 1, true}, {1, 5, true}, {2, 5, true}}));
+  EXPECT_EQ(step(scheduler), (Step{{1, 1, true}, {2, 1, true}, {3, 1, true}}));
+}
+
+// Rows that are done are not wanted again: with them it may start in the cache.
+TEST(Scheduler, APreemptedPromptIsScoredFromWhereItWas) {
+  Scheduler scheduler({.max_step_tokens = 64, .max_prefill_tokens = 20, .max_running_requests = 4},
+                      64, true);
+  scheduler.add(make_scored(1, 50, 1));
+  EXPECT_EQ(step(scheduler), (Step{{1, 20, false}}));
+  EXPECT_EQ(step(scheduler), (Step{{1, 20, false}}));
+  scheduler.preempt_last();
+  const std::vector<ScheduledSlice>& slices = scheduler.schedule();
+  ASSERT_EQ(slices.size(), 1U);
+  EXPECT_EQ(slices[0].sequence->num_cached_tokens, 32);
+  EXPECT_EQ(slices[0].num_tokens, 18);
+  EXPECT_EQ(slices[0].num_prompt_rows, 9) << "40 to 48: the last one is the answer's";
+  EXPECT_EQ(slices[0].num_logit_rows(), 10);
 }
 
 // Many small ones run when a large one is at work; those that come later do not push it out.

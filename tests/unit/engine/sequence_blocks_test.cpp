@@ -73,6 +73,24 @@ TEST(SequenceBlocks, TheLastTokenIsNeverTaken) {
   EXPECT_EQ(blocks.num_prefix_tokens(*sequence_of(numbers(33), "salt")), 0);
 }
 
+// 48 tokens in the cache. The logprobs of tokens 40 to 49 need the logits of positions 39 to 48.
+TEST(SequenceBlocks, NoPositionIsTakenWhoseLogitsAreWanted) {
+  SequenceBlocks blocks(8, true);
+  const auto first = sequence_of(numbers(50));
+  ASSERT_TRUE(compute(blocks, *first));
+  blocks.release(*first);
+  const auto scored = sequence_of(numbers(50));
+  scored->num_prompt_tokens = 50;
+  scored->num_unscored_tokens = 10;
+  EXPECT_EQ(scored->first_unscored_row(), 39);
+  EXPECT_EQ(blocks.num_prefix_tokens(*scored), 32);
+  EXPECT_EQ(blocks.match_prefix(*scored), 32);
+  scored->num_unscored_tokens = 49;
+  EXPECT_EQ(blocks.num_prefix_tokens(*scored), 0);
+  scored->num_unscored_tokens = 0;
+  EXPECT_EQ(blocks.match_prefix(*scored), 48);
+}
+
 TEST(SequenceBlocks, EvictsOnlyWhatIsWanted) {
   SequenceBlocks blocks(4, true);
   const auto first = sequence_of(numbers(48));
@@ -182,6 +200,7 @@ class RandomRun {
       grow(*running_[static_cast<std::size_t>(below(static_cast<std::int64_t>(running_.size())))]);
     }
     check();
+    watch();
   }
   void finish_all() {
     while (!running_.empty())
@@ -261,6 +280,11 @@ class RandomRun {
     blocks_.release(*running_[i]);
     running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
   }
+  // A sequence that waits knows what it would find, whatever was put in and taken out meanwhile.
+  void watch() {
+    if (below(20) == 0) waiting_ = sequence_of(random_tokens());
+    ASSERT_EQ(blocks_.match_prefix(*waiting_), model_.longest(*waiting_));
+  }
   // No block is lost, and none is written by two: a sequence's own blocks are in no other table.
   void check() const {
     std::set<std::int32_t> shared, own;
@@ -284,6 +308,7 @@ class RandomRun {
   SequenceBlocks blocks_{kBlocks, true};
   PrefixModel model_;
   std::vector<std::unique_ptr<Sequence>> running_;
+  std::unique_ptr<Sequence> waiting_ = sequence_of(random_tokens());
 };
 
 TEST(SequenceBlocks, EqualAListOfPrefixesOverTenThousandArrivalsAndEnds) {

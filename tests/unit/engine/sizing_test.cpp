@@ -46,6 +46,13 @@ TEST(DecideLimits, AreThoseOfOneDataParallelRank) {
   EXPECT_EQ(decide_limits(options, speculative, 1).max_running_requests, 4);
 }
 
+// 2^27 bytes over 4 times the vocabulary.
+TEST(DecidePromptLogitRows, AreWhat128MebibytesHold) {
+  EXPECT_EQ(decide_prompt_logit_rows(2048), 16384);
+  EXPECT_EQ(decide_prompt_logit_rows(151936), 220);
+  EXPECT_EQ(decide_prompt_logit_rows(std::int64_t{1} << 40), 1);
+}
+
 TEST(DecideKvBlocks, TakesWhatWasAskedFor) {
   EXPECT_EQ(decide_kv_blocks({.wanted_tokens = 33}).value(), 3);
   EXPECT_FALSE(decide_kv_blocks({.wanted_tokens = -1}).ok());

@@ -9,8 +9,8 @@ namespace {
 // 3 tokens that continue 20 cached ones, and a whole prompt of 2 whose last logits are wanted.
 RankBatch two_slices() {
   RankBatch batch;
-  batch.add(std::vector<std::int32_t>{5, 6, 7}, 20, std::vector<std::int32_t>{3, 1}, false);
-  batch.add(std::vector<std::int32_t>{8, 9}, 0, std::vector<std::int32_t>{4}, true);
+  batch.add(std::vector<std::int32_t>{5, 6, 7}, 20, std::vector<std::int32_t>{3, 1}, 0);
+  batch.add(std::vector<std::int32_t>{8, 9}, 0, std::vector<std::int32_t>{4}, 1);
   return batch;
 }
 
@@ -27,6 +27,12 @@ TEST(StepBatch, AViewCoversTheTokensInOrder) {
   EXPECT_EQ(view.batch().logit_rows[0], 4);
   EXPECT_EQ(view.batch().tokens_per_rank.size(), 2U);
   EXPECT_TRUE(BatchView(batch, tokens_per_rank, false).batch().logit_rows.empty());
+}
+
+TEST(StepBatch, LogitsAreWantedOfASlicesLastRows) {
+  RankBatch batch = two_slices();
+  batch.add(std::vector<std::int32_t>{1, 2, 3}, 0, std::vector<std::int32_t>{5}, 2);
+  EXPECT_EQ(batch.logit_rows, (std::vector<std::int32_t>{4, 6, 7}));
 }
 
 TEST(StepBatch, AMessageReadsBackAsItWasWritten) {
