@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The prefix cache changes no token of a real model: the same requests with and without it.
+// A real model through the whole engine: the prefix cache changes no token, and a prompt's logprobs
+// are those of its logits.
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <map>
 #include <random>
+#include <span>
 #include <string>
 
-#include "halfbyte/engine.h"
+#include "engine/logprobs.h"
 
 namespace halfbyte {
 namespace {
@@ -92,8 +95,70 @@ TEST_P(ShippedModelEngine, GivesTheSameBitsWithAndWithoutThePrefixCache) {
   EXPECT_EQ(plain.logprobs, cached.logprobs);
   EXPECT_EQ(plain.stats.cached_prompt_tokens, 0);
   EXPECT_GT(cached.stats.cached_prompt_tokens, 0);
-  EXPECT_LT(cached.stats.prefill_tokens, plain.stats.prefill_tokens);
   EXPECT_EQ(cached.stats.free_blocks, cached.stats.total_blocks);
+}
+
+// The events of one request.
+std::vector<TokenEvent> run_one(Engine& engine, Request request) {
+  std::vector<TokenEvent> events;
+  EXPECT_TRUE(engine.submit(std::move(request)).ok());
+  while (events.empty() || events.back().finish_reason == FinishReason::kNone) {
+    for (TokenEvent& event : engine.poll(1000))
+      events.push_back(std::move(event));
+  }
+  EXPECT_EQ(events.back().error, "");
+  return events;
+}
+
+// What each token was drawn with is what a prompt of prompt and answer says of it: one is computed
+// alone behind the cache, the other among the tokens of a chunk.
+TEST_P(ShippedModelEngine, ScoresAnAnswerAsItWasDrawnBitForBit) {
+  auto engine = Engine::create(options_of(GetParam(), false));
+  ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+  std::vector<Request> all = requests();
+  Request request = std::move(all.back());
+  Request scored;
+  scored.prompt_ids = request.prompt_ids;
+  scored.sampling.max_new_tokens = 0;
+  scored.sampling.num_prompt_logprobs = 0;
+  scored.sampling.prompt_logprob_start = std::ssize(request.prompt_ids);
+  std::vector<float> drawn_with;
+  for (const TokenEvent& event : run_one(**engine, std::move(request))) {
+    scored.prompt_ids.push_back(event.token_id);
+    drawn_with.push_back(event.logprobs.front().logprob);
+  }
+  std::vector<float> scores;
+  const std::vector<TokenEvent> events = run_one(**engine, std::move(scored));
+  ASSERT_EQ(events.size(), 1U);
+  for (const std::vector<TokenLogprob>& token : events.front().prompt_logprobs)
+    scores.push_back(token.front().logprob);
+  EXPECT_EQ(scores.size(), 24U);
+  EXPECT_EQ(scores, drawn_with);
+}
+
+// 50 tokens, prefilled in pieces of 40.
+TEST_P(ShippedModelEngine, GivesAPromptTheLogprobsOfItsScoreBitForBit) {
+  auto engine = Engine::create(options_of(GetParam(), false));
+  ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+  Request request;
+  request.prompt_ids = requests().front().prompt_ids;
+  const std::vector<std::int32_t> prompt = request.prompt_ids;
+  request.sampling.max_new_tokens = 0;
+  request.sampling.num_prompt_logprobs = 2;
+  const std::vector<TokenEvent> events = run_one(**engine, std::move(request));
+  ASSERT_EQ(events.front().prompt_logprobs.size(), prompt.size()) << events.front().error;
+  auto scores = (*engine)->score(prompt);
+  ASSERT_TRUE(scores.ok()) << scores.status().to_string();
+  for (std::size_t i = 1; i < prompt.size(); ++i) {
+    const auto row = std::span<const float>(*scores).subspan((i - 1) * kVocab, kVocab);
+    const std::vector<TokenLogprob> want = logprobs_of(row, prompt[i], 2);
+    const std::vector<TokenLogprob>& got = events.front().prompt_logprobs[i];
+    ASSERT_EQ(got.size(), 3U) << i;
+    for (std::size_t k = 0; k < 3; ++k) {
+      EXPECT_EQ(got[k].token_id, want[k].token_id) << i << ", " << k;
+      EXPECT_EQ(got[k].logprob, want[k].logprob) << i << ", " << k;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts,
