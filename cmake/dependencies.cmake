@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Everything here is a Debian package (scripts/packages.txt); nothing is vendored or fetched.
+# Everything here is a Debian package (scripts/packages.sh); what Debian does not have is fetched (cmake/fetch_pypi.cmake).
+# Nothing is vendored.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)

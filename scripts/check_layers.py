@@ -41,7 +41,9 @@ THIRD_PARTY = {
     r"^nlohmann/": ["checkpoint", "text", "server"],
     r"^pcre2": ["checkpoint", "text"],
     r"^utf8proc": ["text"],
+    r"^(xgrammar|dlpack)/": ["text"],
     r"^(cuda|cublas|nccl)": ["device", "kernels/cuda", "comm", "model"],
+    r"^(cute|cutlass)/": ["kernels/cuda/sm100"],
     r"^mpi": ["comm"],
     r"^(boost|prometheus)/": ["server"],
 }

@@ -7,7 +7,8 @@ boost_package() {
   if grep -q '^VERSION_CODENAME=bookworm' /etc/os-release; then echo libboost1.81-dev; else echo libboost-dev; fi
 }
 BUILD_PACKAGES=(g++ cmake ninja-build ccache pkg-config nlohmann-json3-dev libcli11-dev libfmt-dev libutf8proc-dev
-  libpcre2-dev "$(boost_package)" prometheus-cpp-dev libgtest-dev libgmock-dev)
+  libpcre2-dev "$(boost_package)" prometheus-cpp-dev libgtest-dev libgmock-dev
+  python3-pip) # which fetches what Debian does not have (cmake/fetch_pypi.cmake)
 LLVM_VERSION=19
 CHECK_PACKAGES=("clang-$LLVM_VERSION" "clang-format-$LLVM_VERSION" "clang-tidy-$LLVM_VERSION"
   "libclang-rt-$LLVM_VERSION-dev")

@@ -9,9 +9,6 @@
 namespace halfbyte {
 namespace {
 
-constexpr std::string_view kOpen = "<think>";
-constexpr std::string_view kClose = "</think>";
-
 // `text` without the newlines at its end.
 std::string_view without_newlines(std::string_view text) {
   return text.substr(0, text.find_last_not_of('\n') + 1);
@@ -21,13 +18,13 @@ std::string_view without_newlines(std::string_view text) {
 
 Reasoning reasoning_after(std::string_view prompt) {
   const std::string_view tail = strip_blanks(prompt);
-  if (tail.ends_with(kClose)) return Reasoning::kNone;
-  return tail.ends_with(kOpen) ? Reasoning::kBegun : Reasoning::kMayBegin;
+  if (tail.ends_with(kReasoningClose)) return Reasoning::kNone;
+  return tail.ends_with(kReasoningOpen) ? Reasoning::kBegun : Reasoning::kMayBegin;
 }
 
 Reasoning reasoning_within(std::string_view message) {
-  const std::size_t open = message.rfind(kOpen);
-  const std::size_t close = message.rfind(kClose);
+  const std::size_t open = message.rfind(kReasoningOpen);
+  const std::size_t close = message.rfind(kReasoningClose);
   const bool is_open =
       open != std::string_view::npos && (close == std::string_view::npos || close < open);
   return is_open ? Reasoning::kBegun : Reasoning::kNone;
@@ -57,14 +54,14 @@ ReasoningParser::Parsed ReasoningParser::finish() {
 // False while it is open what the answer begins with.
 bool ReasoningParser::take_opening() {
   const std::string_view rest = skip_blanks(pending_);
-  const MarkerFit fit = fit_marker(rest, kOpen);
+  const MarkerFit fit = fit_marker(rest, kReasoningOpen);
   if (fit == MarkerFit::kPartial) return false;
   if (fit == MarkerFit::kNone) {
     state_ = State::kContent;
     after_marker_ = false;
     return true;
   }
-  pending_.erase(0, pending_.size() - rest.size() + kOpen.size());
+  pending_.erase(0, pending_.size() - rest.size() + kReasoningOpen.size());
   state_ = State::kInside;
   return true;
 }
@@ -72,16 +69,17 @@ bool ReasoningParser::take_opening() {
 // False while the reasoning goes on.
 bool ReasoningParser::take_reasoning(Parsed& parsed) {
   drop_newlines();
-  const std::size_t close = pending_.find(kClose);
-  const std::size_t size =
-      close == std::string::npos ? pending_.size() - num_held_for(pending_, kClose) : close;
+  const std::size_t close = pending_.find(kReasoningClose);
+  const std::size_t size = close == std::string::npos
+                               ? pending_.size() - num_held_for(pending_, kReasoningClose)
+                               : close;
   const std::string_view text = without_newlines(std::string_view(pending_).substr(0, size));
   parsed.reasoning += text;
   if (close == std::string::npos) {
     pending_.erase(0, text.size());
     return false;
   }
-  pending_.erase(0, close + kClose.size());
+  pending_.erase(0, close + kReasoningClose.size());
   state_ = State::kContent;
   after_marker_ = true;
   return true;

@@ -7,6 +7,9 @@
 
 namespace halfbyte {
 
+inline constexpr std::string_view kReasoningOpen = "<think>";
+inline constexpr std::string_view kReasoningClose = "</think>";
+
 /// Where an answer begins: the prompt has closed the reasoning (or there is none), the answer may
 /// open it, the prompt has opened it.
 enum class Reasoning { kNone, kMayBegin, kBegun };

@@ -12,10 +12,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kMaxDepth = 64;
-// U+FF5C is EF BD 9C, U+2581 is E2 96 81.
-constexpr std::string_view kSeparator =
-    "<\xEF\xBD\x9C"
-    "tool\xE2\x96\x81sep\xEF\xBD\x9C>";
 constexpr std::string_view kFence = "```json";
 constexpr std::string_view kFenceEnd = "```";
 
@@ -145,10 +141,10 @@ ToolCallHead read_qwen3_head(std::string_view text) {
 
 // NAME SEPARATOR {, or function SEPARATOR NAME\n```json {
 ToolCallHead read_deepseek_head(std::string_view text) {
-  const std::size_t separator = text.find(kSeparator);
+  const std::size_t separator = text.find(kDeepSeekSeparator);
   if (separator == std::string_view::npos) return {MarkerFit::kPartial};
   const std::string_view before = strip_blanks(text.substr(0, separator));
-  const std::size_t behind = separator + kSeparator.size();
+  const std::size_t behind = separator + kDeepSeekSeparator.size();
   const auto from_text = [behind](ToolCallHead head) {
     head.size += behind;
     return head;

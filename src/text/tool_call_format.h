@@ -14,6 +14,11 @@
 
 namespace halfbyte {
 
+/// Between a name of DeepSeek's and what follows. U+FF5C is EF BD 9C, U+2581 is E2 96 81.
+inline constexpr std::string_view kDeepSeekSeparator =
+    "<\xEF\xBD\x9C"
+    "tool\xE2\x96\x81sep\xEF\xBD\x9C>";
+
 /// A call that a model wrote.
 struct ToolCall {
   std::string name;

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "text/grammar_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "text/tool_call_format.h"
+
+namespace halfbyte {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Status too_large(std::string_view what, std::size_t got, std::size_t limit) {
+  return {StatusCode::kInvalidArgument,
+          fmt::format("the grammar has {} {}, want at most {}", got, what, limit)};
+}
+
+Status check_size(std::string_view text) {
+  if (text.empty()) return {StatusCode::kInvalidArgument, "the grammar is empty"};
+  if (text.size() > kMaxGrammarBytes) return too_large("bytes", text.size(), kMaxGrammarBytes);
+  return {};
+}
+
+// Counts every parenthesis, also those that are text: more than enough for real grammars.
+Status check_depth(std::string_view text) {
+  int depth = 0;
+  int deepest = 0;
+  for (const char c : text) {
+    if (c == '(') deepest = std::max(deepest, ++depth);
+    if (c == ')') --depth;
+  }
+  if (deepest <= kMaxGrammarDepth) return {};
+  return too_large("levels of parentheses", static_cast<std::size_t>(deepest), kMaxGrammarDepth);
+}
+
+std::size_t count_rules(std::string_view text) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find("::="); at != std::string_view::npos;
+       at = text.find("::=", at + 3))
+    ++count;
+  return count;
+}
+
+// A literal of EBNF. Escapes of fixed length: \x takes as many digits as follow.
+std::string quote(std::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      quoted += '\\';
+      quoted += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      quoted += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + '"';
+}
+
+// ---- calls; the types are those of XGrammar's structural tags
+
+Json literal(std::string_view text) {
+  return {{"type", "const_string"}, {"value", text}};
+}
+
+Json tag(const std::string& begin, const CallableTool& tool, const std::string& end) {
+  return {{"type", "tag"},
+          {"begin", begin},
+          {"content", {{"type", "json_schema"}, {"json_schema", Json::parse(tool.arguments.json)}}},
+          {"end", end}};
+}
+
+// begin(tool) ARGUMENTS end, of any of the tools.
+template <typename Begin>
+Json calls(const std::vector<CallableTool>& tools,
+           const Begin& begin,
+           const std::string& end,
+           std::string_view separator,
+           bool one_call) {
+  Json tags = Json::array();
+  for (const CallableTool& tool : tools) {
+    tags.push_back(tag(begin(tool), tool, end));
+  }
+  return {{"type", "tags_with_separator"},
+          {"tags", std::move(tags)},
+          {"separator", separator},
+          {"at_least_one", true},
+          {"stop_after_first", one_call}};
+}
+
+Json qwen3_calls(const std::vector<CallableTool>& tools, bool one_call) {
+  const ToolCallParser::Syntax& syntax = syntax_of(ToolCallFormat::kQwen3);
+  const auto begin = [&](const CallableTool& tool) {
+    return fmt::format("{}\n{{\"name\": \"{}\", \"arguments\": ", syntax.open, tool.name);
+  };
+  return calls(tools, begin, fmt::format("}}\n{}", syntax.close), "\n", one_call);
+}
+
+Json in_section(Json calls) {
+  const ToolCallParser::Syntax& syntax = syntax_of(ToolCallFormat::kDeepSeek);
+  Json parts =
+      Json::array({literal(syntax.section_open), std::move(calls), literal(syntax.section_close)});
+  return {{"type", "sequence"}, {"elements", std::move(parts)}};
+}
+
+// V3.1's layout, or that of V3 and R1.
+Json deepseek_calls(const std::vector<CallableTool>& tools, bool one_call) {
+  const ToolCallParser::Syntax& syntax = syntax_of(ToolCallFormat::kDeepSeek);
+  const std::string close(syntax.close);
+  const auto begin = [&](const CallableTool& tool) {
+    return fmt::format("{}{}{}", syntax.open, tool.name, kDeepSeekSeparator);
+  };
+  const auto begin_fenced = [&](const CallableTool& tool) {
+    return fmt::format("{}function{}{}\n```json\n", syntax.open, kDeepSeekSeparator, tool.name);
+  };
+  Json layouts =
+      Json::array({in_section(calls(tools, begin, close, "", one_call)),
+                   in_section(calls(tools, begin_fenced, "\n```" + close, "\n", one_call))});
+  return {{"type", "or"}, {"elements", std::move(layouts)}};
+}
+
+}  // namespace
+
+GrammarSource schema_source(CheckedSchema schema) {
+  return {GrammarSource::Kind::kJsonSchema, std::move(schema.json), std::move(schema.patterns)};
+}
+
+GrammarSource json_object_source() {
+  return {GrammarSource::Kind::kJsonSchema, R"({"type": "object", "additionalProperties": true})"};
+}
+
+Result<GrammarSource> regex_source(std::string_view regex) {
+  HALFBYTE_RETURN_IF_ERROR(check_size(regex));
+  HALFBYTE_RETURN_IF_ERROR(check_depth(regex));
+  return GrammarSource{GrammarSource::Kind::kRegex, std::string(regex)};
+}
+
+Result<GrammarSource> ebnf_source(std::string_view grammar) {
+  HALFBYTE_RETURN_IF_ERROR(check_size(grammar));
+  HALFBYTE_RETURN_IF_ERROR(check_depth(grammar));
+  const std::size_t rules = count_rules(grammar);
+  if (rules > kMaxGrammarRules) return too_large("rules", rules, kMaxGrammarRules);
+  return GrammarSource{GrammarSource::Kind::kEbnf, std::string(grammar)};
+}
+
+Result<GrammarSource> choice_source(const std::vector<std::string>& choices) {
+  if (choices.empty()) return Status(StatusCode::kInvalidArgument, "there is nothing to choose");
+  if (choices.size() > kMaxGrammarChoices) {
+    return too_large("alternatives", choices.size(), kMaxGrammarChoices);
+  }
+  std::string grammar = "root ::= ";
+  for (const std::string& choice : choices) {
+    if (choice.empty()) return Status(StatusCode::kInvalidArgument, "a choice is an empty text");
+    if (&choice != &choices.front()) grammar += " | ";
+    grammar += quote(choice);
+  }
+  HALFBYTE_RETURN_IF_ERROR(check_size(grammar));
+  return GrammarSource{GrammarSource::Kind::kEbnf, grammar + "\n"};
+}
+
+GrammarSource tool_call_source(ToolCallFormat format,
+                               const std::vector<CallableTool>& tools,
+                               bool one_call) {
+  const bool is_qwen3 = format == ToolCallFormat::kQwen3;
+  const Json calls = is_qwen3 ? qwen3_calls(tools, one_call) : deepseek_calls(tools, one_call);
+  GrammarSource source{GrammarSource::Kind::kStructuralTag,
+                       Json({{"type", "structural_tag"}, {"format", calls}}).dump()};
+  for (const CallableTool& tool : tools) {
+    std::ranges::copy(tool.arguments.patterns, std::back_inserter(source.string_patterns));
+  }
+  return source;
+}
+
+}  // namespace halfbyte
