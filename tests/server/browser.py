@@ -64,7 +64,8 @@ class Browser:
     """One tab. `requests` are the addresses that it asked for, `complaints` what it logged as errors."""
 
     def __init__(self, chromium):
-        self.folder = tempfile.TemporaryDirectory()
+        # Its helpers may write a moment longer than the browser itself lives.
+        self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self.process = subprocess.Popen(
             [chromium, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
              "--disable-background-networking", "--disable-component-update", "--window-size=1280,800",

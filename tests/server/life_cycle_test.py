@@ -13,7 +13,13 @@ import unittest
 from serving import Server, chat_body, events
 
 COMMAND, MODEL = sys.argv[1:3]
-LONG = chat_body("Count.", ignore_eos=True, stream=True)
+LONG = chat_body("Count.", ignore_eos=True, stream=True, n=32)  # takes seconds, on a fast machine too
+
+
+def wait_until_draining(server):
+    deadline = time.monotonic() + 20
+    while server.request("GET", "/health")[0] == 200 and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def stream_in_background(server, body):
@@ -54,7 +60,7 @@ class LifeCycle(unittest.TestCase):
         server = Server(COMMAND, MODEL).ready()
         thread, received = stream_in_background(server, LONG)
         os.kill(server.process.pid, signal.SIGINT)
-        time.sleep(0.3)
+        wait_until_draining(server)
         self.assertEqual(server.request("GET", "/health")[0], 503)
         self.assertEqual(server.request("POST", "/v1/chat/completions", chat_body("Hi"))[0], 503)
         os.kill(server.process.pid, signal.SIGINT)

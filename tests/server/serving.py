@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A `halfbyte serve` for a test, and a client of it on the standard library."""
 
+import atexit
 import contextlib
 import http.client
 import json
@@ -22,6 +23,7 @@ class Server:
         self.process = subprocess.Popen(
             [command, "serve", model, "--port", str(port), "--served-model-name", MODEL_NAME, *options],
             stderr=subprocess.PIPE, text=True)
+        atexit.register(self.process.kill)  # also after a test that fails: ctest waits for whoever holds its output
         self.log = []
         self.port = None
         for line in self.process.stderr:
