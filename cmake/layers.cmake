@@ -3,6 +3,7 @@
 # One static library per folder of src/. DEPENDS is the whole list of folders it may include
 # (docs/architecture.md); scripts/check_layers.py holds the sources to it. LIBRARIES are third-party
 # targets, which no other layer sees.
+include(precompiled_headers)
 function(halfbyte_layer name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS;LIBRARIES")
   add_library(halfbyte_${name} STATIC ${arg_SOURCES})
@@ -13,5 +14,6 @@ function(halfbyte_layer name)
   list(TRANSFORM arg_DEPENDS PREPEND halfbyte_)
   target_link_libraries(halfbyte_${name} PUBLIC ${arg_DEPENDS}
     PRIVATE $<BUILD_INTERFACE:halfbyte_options> ${arg_LIBRARIES})
+  halfbyte_precompile(halfbyte_${name} layer_headers)
   set_property(GLOBAL APPEND PROPERTY HALFBYTE_LAYERS halfbyte_${name})
 endfunction()
