@@ -16,8 +16,8 @@
 
 #include "device/buffer.h"
 #include "device/properties.h"
-#include "kernels/cuda/sm90/combine_rows.h"
-#include "kernels/cuda/sm90/group_rows.h"
+#include "kernels/cuda/common/combine_rows.h"
+#include "kernels/cuda/common/group_rows.h"
 #include "kernels/cuda/sm90/grouped_gemm_bf16_nvfp4.h"
 #include "kernels/cuda/sm90/moe_decode_bf16_nvfp4.h"
 #include "kernels/cuda/sm90/prepare_weights.h"
@@ -206,8 +206,8 @@ class Layer {
  private:
   Case c_;
   std::int64_t max_routes_ = 0;  // of the steps; a plan would take num_tokens * top_k
-  sm90::GroupRowsShape group_;
-  sm90::CombineRowsShape combine_;
+  cuda::GroupRowsShape group_;
+  cuda::CombineRowsShape combine_;
   DeviceBuffer x_, x_tiles_, h_tiles_, y_, h_, rows_, weights_, offset_, count_, route_row_,
       slot_route_, workspace_, counters_;
 };
@@ -258,7 +258,7 @@ Result<Layer> Layer::create(const Case& c, std::int64_t max_routes, const device
 }
 
 Status Layer::group(const Step& step, const device::Stream& stream) const {
-  const sm90::GroupRowsArgs args = {step.ids.as<std::int32_t>(),
+  const cuda::GroupRowsArgs args = {step.ids.as<std::int32_t>(),
                                     nullptr,
                                     offset_.as<std::int64_t>(),
                                     count_.as<std::int32_t>(),
@@ -269,7 +269,7 @@ Status Layer::group(const Step& step, const device::Stream& stream) const {
 }
 
 Status Layer::combine(const Step& step, const device::Stream& stream) const {
-  const sm90::CombineRowsArgs args = {rows_.data(),
+  const cuda::CombineRowsArgs args = {rows_.data(),
                                       step.ids.as<std::int32_t>(),
                                       weights_.as<float>(),
                                       slot_route_.as<std::int32_t>(),

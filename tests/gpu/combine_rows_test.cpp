@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/sm90/combine_rows.h"
+#include "kernels/cuda/common/combine_rows.h"
 
 #include "device_data.h"
 #include "formats/bf16.h"
@@ -7,7 +7,7 @@
 #include "kernels/reference/combine.h"
 #include "routing.h"
 
-namespace halfbyte::sm90 {
+namespace halfbyte::cuda {
 namespace {
 
 using test::DeviceArray;
@@ -115,4 +115,4 @@ TEST(CombineRows, EqualsTheReferenceBitForBit) {
 }
 
 }  // namespace
-}  // namespace halfbyte::sm90
+}  // namespace halfbyte::cuda

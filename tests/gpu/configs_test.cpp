@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/cuda/sm90/combine_rows.h"
-#include "kernels/cuda/sm90/group_rows.h"
 #include "kernels/cuda/sm90/grouped_gemm_bf16_nvfp4.h"
 #include "kernels/cuda/sm90/moe_decode_bf16_nvfp4.h"
 #include "kernels/cuda/sm90/token_tiles.h"
@@ -53,23 +51,6 @@ TEST(MoeDecodeConfig, SaysWhatItCannotRun) {
   EXPECT_TRUE(can_run(deepseek(8, 8), h200()).ok());
   EXPECT_EQ(can_run(MoeDecodeShape{8, 7160, 2048}, h200()).code(), StatusCode::kUnsupported);
   EXPECT_EQ(can_run(MoeDecodeShape{513, 7168, 2048}, h200()).code(), StatusCode::kUnsupported);
-}
-
-TEST(GroupRowsConfig, CoversEverySlot) {
-  for (const std::int64_t tokens : {1, 256, 512, 513, 16384}) {
-    const GroupRowsShape shape = {tokens, 8, 256, 0, 256};
-    const GroupRowsConfig config = select_config(shape);
-    EXPECT_GE(std::int64_t{config.num_blocks} * config.slots_per_block, shape.num_slots());
-    EXPECT_EQ(config.workspace_bytes == 0, shape.num_slots() <= 4096);
-  }
-  EXPECT_EQ(can_run(GroupRowsShape{1, 8, 1024, 0, 1024}).code(), StatusCode::kUnsupported);
-}
-
-TEST(CombineRowsConfig, SaysWhatItCannotRun) {
-  EXPECT_TRUE(can_run(CombineRowsShape{1, 8, 256, 7168}).ok());
-  EXPECT_EQ(can_run(CombineRowsShape{1, 65, 256, 7168}).code(), StatusCode::kUnsupported);
-  EXPECT_EQ(can_run(CombineRowsShape{1, 8, 256, 7160}).code(), StatusCode::kUnsupported);
-  EXPECT_EQ(can_run(CombineRowsShape{1, 8, 256, 16, DType::kF16}).code(), StatusCode::kUnsupported);
 }
 
 TEST(GroupedGemmConfig, FitsSharedMemory) {

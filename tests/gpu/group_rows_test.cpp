@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/sm90/group_rows.h"
+#include "kernels/cuda/common/group_rows.h"
 
 #include "device_data.h"
 #include "routing.h"
 
-namespace halfbyte::sm90 {
+namespace halfbyte::cuda {
 namespace {
 
 using test::DeviceArray;
@@ -82,4 +82,4 @@ TEST(GroupRows, LaunchesNothingForZeroTokens) {
 }
 
 }  // namespace
-}  // namespace halfbyte::sm90
+}  // namespace halfbyte::cuda

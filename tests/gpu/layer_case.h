@@ -141,7 +141,7 @@ class LayerStep {
   }
 
   void set_routes() {
-    const sm90::GroupRowsShape shape = {c_.num_tokens, c_.top_k, c_.num_experts, 0, c_.num_experts};
+    const cuda::GroupRowsShape shape = {c_.num_tokens, c_.top_k, c_.num_experts, 0, c_.num_experts};
     routes = group_on_host(shape, make_ids(shape, c_.spread, random_), c_.num_tokens);
     expert_offset = DeviceArray<std::int64_t>(routes.expert_offset, stream);
     expert_count = DeviceArray<std::int32_t>(routes.expert_count, stream);

@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/sm90/group_rows.h"
+#include "kernels/cuda/common/group_rows.h"
 
 namespace halfbyte::test {
 
 enum class Spread { kRandom, kOneExpert, kMissing, kDuplicates, kSkewed };
 
 /// ids [num_tokens, top_k] of a distribution; kMissing also has -1, too large and far negative ids.
-inline std::vector<std::int32_t> make_ids(const sm90::GroupRowsShape& shape,
+inline std::vector<std::int32_t> make_ids(const cuda::GroupRowsShape& shape,
                                           Spread spread,
                                           std::mt19937& random) {
   std::vector<std::int32_t> ids(static_cast<std::size_t>(shape.num_slots()));
@@ -39,7 +39,7 @@ struct HostRoutes {
 };
 
 /// The order of nvfp4-moe 9.2 by three plain loops.
-inline HostRoutes group_on_host(const sm90::GroupRowsShape& shape,
+inline HostRoutes group_on_host(const cuda::GroupRowsShape& shape,
                                 const std::vector<std::int32_t>& ids,
                                 std::int64_t num_valid) {
   HostRoutes routes;

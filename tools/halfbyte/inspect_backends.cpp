@@ -18,6 +18,7 @@ MoeSpec common_layer() {
   spec.intermediate_size = 768;
   spec.num_experts = 128;
   spec.top_k = 8;
+  spec.declares_activation_quantization = true;
   return spec;
 }
 

@@ -55,6 +55,17 @@ WeightFormat declared_expert_format(const QuantPlan& quant) {
   return quant.algorithm == "FP8" ? WeightFormat::kFp8 : WeightFormat::kNvfp4;
 }
 
+// Of the last layer's experts: where layers differ, the dense ones are the first.
+MoeSpec declared_layer(const ModelConfig& config, const ModelOptions& model) {
+  MoeSpec spec = moe_spec_of(config, declared_expert_format(config.quant), model);
+  spec.declares_activation_quantization =
+      config.quant
+          .declares_activation_quantization(
+              fmt::format("model.layers.{}.mlp.experts.0.down_proj", config.num_hidden_layers - 1))
+          .value_or(false);
+  return spec;
+}
+
 std::int64_t num_moe_layers(const ModelConfig& config) {
   std::int64_t count = 0;
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
@@ -180,7 +191,7 @@ void run_plan(const std::string& directory, const PlanOptions& options) {
   const ModelConfig config = value_or_exit(read_model_config(directory, notices));
   ModelOptions model;
   model.dtype = options.engine.dtype;
-  const MoeSpec spec = moe_spec_of(config, declared_expert_format(config.quant), model);
+  const MoeSpec spec = declared_layer(config, model);
   MoeOptions moe =
       value_or_exit(resolve_options(spec, options.engine.moe, notices, limits.compute_capability));
   const TokenBudget budget =

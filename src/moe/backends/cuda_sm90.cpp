@@ -4,12 +4,10 @@
 // its plans; the device says that it is not there.
 #include <fmt/format.h>
 
-#include <map>
 #include <memory>
-#include <mutex>
 
-#include "device/properties.h"
 #include "kernels/cuda/sm90/token_tiles.h"
+#include "moe/backends/cuda_backend.h"
 #include "moe/backends/cuda_sm90_plan.h"
 #include "moe/backends/cuda_sm90_weights.h"
 #include "moe/backends/host_backend.h"
@@ -23,28 +21,6 @@ constexpr int kDown = 2;
 
 Status wrong(std::string_view what) {
   return {StatusCode::kInvalidArgument, fmt::format("cuda_sm90: {}", what)};
-}
-
-// What the host can see of a step's tokens.
-Status check_step(const ExpertPlan& plan,
-                  const DispatchedTokens& tokens,
-                  const ExpertOutput& output,
-                  Workspace workspace,
-                  const device::Stream* stream) {
-  if (stream == nullptr) return wrong("a step needs a stream");
-  if (tokens.num_rows > plan.capacity_tokens) {
-    return {StatusCode::kCapacityExceeded, fmt::format("cuda_sm90: {} rows of x, the plan holds {}",
-                                                       tokens.num_rows, plan.capacity_tokens)};
-  }
-  if (tokens.x.data == nullptr || tokens.x.dtype != DType::kBf16 ||
-      tokens.x.cols != plan.spec.hidden_size || tokens.x.row_stride != tokens.x.cols)
-    return wrong(fmt::format("x: want bf16 rows of {} without gaps", plan.spec.hidden_size));
-  if (output.rows.dtype != plan.row_dtype || output.rows.rows < plan.max_routes)
-    return wrong(
-        fmt::format("output: want {} rows of {}", plan.max_routes, dtype_name(plan.row_dtype)));
-  if (workspace.bytes >= plan.workspace.total_bytes()) return {};
-  return wrong(fmt::format("workspace: want {} bytes, got {}", plan.workspace.total_bytes(),
-                           workspace.bytes));
 }
 
 // One step on its way to the device.
@@ -118,48 +94,20 @@ Status run_step(const Launch& launch, const Sm90Step& step) {
   return step.decode ? run_decode(launch, step) : run_prefill(launch, step);
 }
 
-// A step of so many tokens none of which has a route: nothing but the launch itself.
-DispatchedTokens tokens_without_routes(const ExpertPlan& plan,
-                                       std::int64_t num_tokens,
-                                       Workspace workspace) {
-  DispatchedTokens tokens;
-  const std::size_t at = sm90_workspace(plan).no_routes;
-  const auto offsets = static_cast<std::size_t>(plan.shard.num_local_experts + 1);
-  tokens.expert_offset = workspace.at<std::int64_t>(at);
-  tokens.expert_count = workspace.at<std::int32_t>(at + offsets * sizeof(std::int64_t));
-  tokens.num_rows = num_tokens;
-  tokens.num_routes = -1;
-  return tokens;
-}
-
 class Sm90Backend final : public ExpertBackend {
  public:
   std::string_view name() const override { return "cuda_sm90"; }
   DeviceKind device_kind() const override { return DeviceKind::kCuda; }
 
   Status can_use(const DeviceLimits& limits) const override {
-    if (limits.device.kind != DeviceKind::kCuda) {
-      auto properties = device::read_properties(0);
-      if (!properties.ok()) return properties.take_status().with_context(name());
-      return {StatusCode::kUnsupported,
-              "cuda_sm90: the layer lives on the host, want a CUDA device (MoeOptions::device)"};
-    }
-    if (limits.compute_capability == 90) return {};
-    return {StatusCode::kUnsupported,
-            fmt::format("cuda_sm90: CUDA device {} has compute capability {}, want 90 (Hopper)",
-                        limits.device.index, limits.compute_capability)};
+    return can_use_cuda_device(name(), 90, "Hopper", limits);
   }
 
   Status can_run(const MoeSpec& spec, ActivationMode mode) const override {
     return check_sm90_spec(spec, mode);
   }
 
-  std::string note() const override {
-    const auto properties = device::read_properties(0);
-    if (!properties.ok()) return std::string(properties.status().message());
-    return fmt::format("{}, {} multiprocessors", properties.value().name,
-                       properties.value().num_multiprocessors);
-  }
+  std::string note() const override { return cuda_device_note(); }
 
   ActivationMode resolve_auto(const MoeSpec& /*spec*/) const override {
     return ActivationMode::kW4a16;
@@ -174,7 +122,7 @@ class Sm90Backend final : public ExpertBackend {
 
   Result<std::unique_ptr<PreparedExpertWeights>> allocate(const ExpertPlan& plan) override {
     HALFBYTE_ASSIGN_OR_RETURN(auto prepared,
-                              allocate_sm90_experts(plan, staging_of(plan.limits.device.index)));
+                              allocate_sm90_experts(plan, staging_.of(plan.limits.device.index)));
     return std::unique_ptr<PreparedExpertWeights>(std::move(prepared));
   }
 
@@ -210,25 +158,14 @@ class Sm90Backend final : public ExpertBackend {
              const ExpertOutput& output,
              Workspace workspace,
              device::Stream* stream) override {
-    HALFBYTE_RETURN_IF_ERROR(check_step(plan, tokens, output, workspace, stream));
+    HALFBYTE_RETURN_IF_ERROR(check_cuda_step(plan, tokens, output, workspace, stream));
     return run_step({plan, static_cast<const PreparedSm90Experts&>(prepared), tokens,
                      output.rows.data, workspace, *stream},
                     choose_sm90_step(plan, tokens.num_rows));
   }
 
  private:
-  std::shared_ptr<Sm90Staging> staging_of(int device_idx) {
-    const std::scoped_lock lock(mutex_);
-    std::shared_ptr<Sm90Staging> staging = staging_[device_idx].lock();
-    if (staging == nullptr) {
-      staging = std::make_shared<Sm90Staging>();
-      staging_[device_idx] = staging;
-    }
-    return staging;
-  }
-
-  std::mutex mutex_;
-  std::map<int, std::weak_ptr<Sm90Staging>> staging_;
+  OnePerDevice<Sm90Staging> staging_;
 };
 
 Status Sm90Backend::warm_up(const ExpertPlan& plan,
@@ -236,11 +173,9 @@ Status Sm90Backend::warm_up(const ExpertPlan& plan,
                             Workspace workspace,
                             device::Stream* stream) {
   if (stream == nullptr) return wrong("warming up needs a stream");
-  const WorkspaceLayout::Entry& zeros = plan.workspace.entries().front();
-  HALFBYTE_RETURN_IF_ERROR(
-      device::fill_bytes(workspace.data + zeros.offset, std::byte{0}, zeros.bytes, *stream));
+  HALFBYTE_RETURN_IF_ERROR(clear_step_without_routes(plan, workspace, *stream));
   for (const Sm90Range& range : list_sm90_steps(plan)) {
-    const DispatchedTokens tokens = tokens_without_routes(plan, range.first_tokens, workspace);
+    const DispatchedTokens tokens = step_without_routes(plan, range.first_tokens, workspace);
     HALFBYTE_RETURN_IF_ERROR(run_step({plan, static_cast<const PreparedSm90Experts&>(prepared),
                                        tokens, nullptr, workspace, *stream},
                                       range.step));

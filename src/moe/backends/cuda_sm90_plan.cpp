@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/checked.h"
 #include "moe/backends/host_backend.h"
@@ -17,29 +16,6 @@ constexpr std::size_t kAlignment = 128;
 
 Status refuse(std::string_view what) {
   return {StatusCode::kUnsupported, fmt::format("cuda_sm90: {}", what)};
-}
-
-device::Properties properties_of(const DeviceLimits& limits) {
-  device::Properties properties;
-  properties.compute_capability = limits.compute_capability;
-  properties.num_multiprocessors = limits.num_multiprocessors;
-  properties.shared_memory_bytes = limits.shared_memory_bytes;
-  return properties;
-}
-
-// Of a step whose ids are spread evenly over all experts.
-struct ExpectedLoad {
-  double rows = 0;     // of the local experts
-  double experts = 0;  // local ones with a row
-  double rows_per_expert() const { return experts > 0 ? rows / experts : 0; }
-};
-
-ExpectedLoad expected_load(const ExpertPlan& plan, std::int64_t num_tokens) {
-  const auto tokens = static_cast<double>(num_tokens);
-  const auto local = static_cast<double>(plan.shard.num_local_experts);
-  const double share =
-      static_cast<double>(plan.spec.top_k) / static_cast<double>(plan.spec.num_experts);
-  return {tokens * share * local, local * (1 - std::pow(1 - share, tokens))};
 }
 
 sm90::MoeDecodeShape decode_shape(const ExpertPlan& plan, const ExpectedLoad& load) {
@@ -100,7 +76,6 @@ std::size_t tile_bytes(const ExpertPlan& plan, std::int64_t cols) {
 
 // Decode's h and prefill's h never live at the same time.
 void lay_out(ExpertPlan& plan) {
-  const auto experts = static_cast<std::size_t>(plan.shard.num_local_experts);
   const std::int64_t decode_tokens = max_decode_tokens(plan);
   auto h_bytes = static_cast<std::size_t>(decode_tokens * plan.spec.top_k *
                                           decode_shape(plan, {}).h_cols() * 2);
@@ -110,9 +85,7 @@ void lay_out(ExpertPlan& plan) {
     x_tile_bytes = tile_bytes(plan, sm90_gate_up(plan).padded_cols());
   }
   plan.workspace = {};
-  plan.workspace.add("no_routes",
-                     (experts + 1) * sizeof(std::int64_t) + experts * sizeof(std::int32_t),
-                     kAlignment);
+  add_step_without_routes(plan);
   plan.workspace.add("h", h_bytes, kAlignment);
   plan.workspace.add("x_tiles", x_tile_bytes, kAlignment);
 }
@@ -191,16 +164,10 @@ bool Sm90Step::launches_the_same(const Sm90Step& other) const {
          gate_up_config == other.gate_up_config;
 }
 
-// Every number of tokens at first, then in steps of a sixteenth: finer than the kernels' choices.
 std::vector<Sm90Range> list_sm90_steps(const ExpertPlan& plan) {
-  std::vector<Sm90Range> ranges;
-  for (std::int64_t tokens = 1; tokens <= plan.capacity_tokens;
-       tokens += std::max<std::int64_t>(1, tokens / 16)) {
-    const Sm90Step step = choose_sm90_step(plan, tokens);
-    if (ranges.empty() || !step.launches_the_same(ranges.back().step))
-      ranges.push_back({tokens, step});
-  }
-  return ranges;
+  return list_steps<Sm90Step>(plan.capacity_tokens, [&plan](std::int64_t num_tokens) {
+    return choose_sm90_step(plan, num_tokens);
+  });
 }
 
 sm90::WeightLayout sm90_gate_up(const ExpertPlan& plan) {
@@ -213,7 +180,7 @@ sm90::WeightLayout sm90_down(const ExpertPlan& plan) {
 
 Sm90Workspace sm90_workspace(const ExpertPlan& plan) {
   const auto& entries = plan.workspace.entries();
-  return {entries[0].offset, entries[1].offset, entries[2].offset};
+  return {entries[1].offset, entries[2].offset};
 }
 
 }  // namespace halfbyte

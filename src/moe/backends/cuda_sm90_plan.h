@@ -11,6 +11,7 @@
 
 #include "kernels/cuda/sm90/grouped_gemm_bf16_nvfp4.h"
 #include "kernels/cuda/sm90/moe_decode_bf16_nvfp4.h"
+#include "moe/backends/cuda_backend.h"
 #include "moe/expert_backend.h"
 
 namespace halfbyte {
@@ -38,12 +39,7 @@ struct Sm90Step {
 /// kernels are right for every distribution. Allocates nothing.
 Sm90Step choose_sm90_step(const ExpertPlan& plan, std::int64_t num_tokens);
 
-/// The steps that a plan's batches take, as the number of tokens grows from 1 to its capacity;
-/// equal neighbours once.
-struct Sm90Range {
-  std::int64_t first_tokens = 0;
-  Sm90Step step;
-};
+using Sm90Range = StepRange<Sm90Step>;
 std::vector<Sm90Range> list_sm90_steps(const ExpertPlan& plan);
 
 /// The experts' matrices as they are prepared.
@@ -52,7 +48,6 @@ sm90::WeightLayout sm90_down(const ExpertPlan& plan);
 
 /// Where the plan's workspace holds what.
 struct Sm90Workspace {
-  std::size_t no_routes = 0;  // expert_offset and expert_count of a step without routes
   std::size_t h = 0;
   std::size_t x_tiles = 0;
 };

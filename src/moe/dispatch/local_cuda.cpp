@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "device/stream.h"
-#include "kernels/cuda/sm90/combine_rows.h"
-#include "kernels/cuda/sm90/group_rows.h"
+#include "kernels/cuda/common/combine_rows.h"
+#include "kernels/cuda/common/group_rows.h"
 #include "moe/dispatch/dispatchers.h"
 #include "moe/dispatch/step.h"
 #include "moe/dispatch/token_table.h"
@@ -14,7 +14,7 @@
 namespace halfbyte {
 namespace {
 
-sm90::GroupRowsShape group_shape(const DispatchPlan& plan, std::int64_t num_tokens) {
+cuda::GroupRowsShape group_shape(const DispatchPlan& plan, std::int64_t num_tokens) {
   return {.num_tokens = num_tokens,
           .top_k = static_cast<int>(plan.spec.top_k),
           .num_experts = plan.spec.num_experts,
@@ -22,7 +22,7 @@ sm90::GroupRowsShape group_shape(const DispatchPlan& plan, std::int64_t num_toke
           .num_local_experts = static_cast<int>(plan.shard.num_local_experts)};
 }
 
-sm90::CombineRowsShape combine_shape(const DispatchPlan& plan, std::int64_t num_tokens) {
+cuda::CombineRowsShape combine_shape(const DispatchPlan& plan, std::int64_t num_tokens) {
   return {.num_tokens = num_tokens,
           .top_k = static_cast<int>(plan.spec.top_k),
           .num_experts = plan.spec.num_experts,
@@ -57,8 +57,8 @@ class LocalCudaDispatcher final : public Dispatcher {
 
 Status LocalCudaDispatcher::can_run(const DispatchPlan& request) const {
   HALFBYTE_RETURN_IF_ERROR(check_one_rank(request));
-  HALFBYTE_RETURN_IF_ERROR(sm90::can_run(group_shape(request, request.max_tokens_per_rank)));
-  return sm90::can_run(combine_shape(request, request.max_tokens_per_rank));
+  HALFBYTE_RETURN_IF_ERROR(cuda::can_run(group_shape(request, request.max_tokens_per_rank)));
+  return cuda::can_run(combine_shape(request, request.max_tokens_per_rank));
 }
 
 Result<DispatchPlan> LocalCudaDispatcher::plan(DispatchPlan request) const {
@@ -86,7 +86,7 @@ Result<DispatchedTokens> LocalCudaDispatcher::dispatch(const DispatchPlan& plan,
   HALFBYTE_RETURN_IF_ERROR(check_input(plan, input, workspace));
   const std::int64_t num_tokens = input.x.rows;
   HALFBYTE_RETURN_IF_ERROR(check_forward_fits(plan, num_tokens, {}));
-  sm90::GroupRowsArgs args;
+  cuda::GroupRowsArgs args;
   args.topk_idx = input.routing.topk_idx.data();
   args.num_valid_tokens = input.routing.num_valid_tokens;
   args.expert_offset = workspace_buffer_as<std::int64_t>(plan, workspace, "expert_offset");
@@ -94,7 +94,7 @@ Result<DispatchedTokens> LocalCudaDispatcher::dispatch(const DispatchPlan& plan,
   args.route_row = workspace_buffer_as<std::int32_t>(plan, workspace, "route_row");
   args.slot_route = workspace_buffer_as<std::int32_t>(plan, workspace, "slot_route");
   args.workspace = workspace_buffer(plan, workspace, "group_scratch");
-  const sm90::GroupRowsShape shape = group_shape(plan, num_tokens);
+  const cuda::GroupRowsShape shape = group_shape(plan, num_tokens);
   HALFBYTE_RETURN_IF_ERROR(launch(shape, select_config(shape), args, stream->handle()));
   routing_ = input.routing;
   step_.begin(num_tokens);
@@ -117,7 +117,7 @@ Status LocalCudaDispatcher::combine(const DispatchPlan& plan,
                                     device::Stream* stream) {
   HALFBYTE_RETURN_IF_ERROR(step_.check_in_flight());
   HALFBYTE_RETURN_IF_ERROR(check_output(plan, output, shared, y, step_.num_tokens()));
-  sm90::CombineRowsArgs args;
+  cuda::CombineRowsArgs args;
   args.rows = output.rows.data;
   args.topk_idx = routing_.topk_idx.data();
   args.topk_weights = routing_.topk_weights.data();
@@ -126,7 +126,7 @@ Status LocalCudaDispatcher::combine(const DispatchPlan& plan,
   if (shared.kind != SharedExpert::Kind::kNone)
     args.shared_rows = static_cast<const float*>(shared.rows.data);
   args.y = y.data;
-  const sm90::CombineRowsShape shape = combine_shape(plan, step_.num_tokens());
+  const cuda::CombineRowsShape shape = combine_shape(plan, step_.num_tokens());
   HALFBYTE_RETURN_IF_ERROR(launch(shape, select_config(shape), args, stream->handle()));
   step_.end();
   return {};

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The launches of this folder in a build without CUDA. Their plans are the real ones.
-#include "kernels/cuda/sm90/combine_rows.h"
-#include "kernels/cuda/sm90/group_rows.h"
 #include "kernels/cuda/sm90/grouped_gemm_bf16_nvfp4.h"
 #include "kernels/cuda/sm90/moe_decode_bf16_nvfp4.h"
 #include "kernels/cuda/sm90/prepare_weights.h"
@@ -17,18 +15,6 @@ Status not_built() {
 
 }  // namespace
 
-Status launch(const CombineRowsShape& /*shape*/,
-              const CombineRowsConfig& /*config*/,
-              const CombineRowsArgs& /*args*/,
-              CUstream_st* /*stream*/) {
-  return not_built();
-}
-Status launch(const GroupRowsShape& /*shape*/,
-              const GroupRowsConfig& /*config*/,
-              const GroupRowsArgs& /*args*/,
-              CUstream_st* /*stream*/) {
-  return not_built();
-}
 Status launch(const GroupedGemmShape& /*shape*/,
               const GroupedGemmConfig& /*config*/,
               const GroupedGemmArgs& /*args*/,

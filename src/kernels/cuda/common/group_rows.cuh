@@ -2,13 +2,13 @@
 //
 // A block owns consecutive slots, a warp of it consecutive slots of those. Counts go up the
 // hierarchy (warp, block, all), offsets come down, and a warp places its slots in order.
-#ifndef HALFBYTE_KERNELS_CUDA_SM90_GROUP_ROWS_CUH_
-#define HALFBYTE_KERNELS_CUDA_SM90_GROUP_ROWS_CUH_
+#ifndef HALFBYTE_KERNELS_CUDA_COMMON_GROUP_ROWS_CUH_
+#define HALFBYTE_KERNELS_CUDA_COMMON_GROUP_ROWS_CUH_
 
+#include "kernels/cuda/common/group_rows.h"
 #include "kernels/cuda/ptx/memory.cuh"
-#include "kernels/cuda/sm90/group_rows.h"
 
-namespace halfbyte::sm90::group_rows {
+namespace halfbyte::cuda::group_rows {
 
 inline constexpr int kNumWarps = 16;
 inline constexpr int kNumThreads = 32 * kNumWarps;
@@ -222,6 +222,6 @@ __global__ void __launch_bounds__(kNumThreads) place_kernel(const Params p) {
   place_slots(p, s, slots, num_routes);
 }
 
-}  // namespace halfbyte::sm90::group_rows
+}  // namespace halfbyte::cuda::group_rows
 
-#endif  // HALFBYTE_KERNELS_CUDA_SM90_GROUP_ROWS_CUH_
+#endif  // HALFBYTE_KERNELS_CUDA_COMMON_GROUP_ROWS_CUH_

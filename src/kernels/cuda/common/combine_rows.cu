@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/sm90/combine_rows.cuh"
+#include "kernels/cuda/common/combine_rows.cuh"
 
 #include "base/checked.h"
 #include "kernels/cuda/common/launch.cuh"
 
-namespace halfbyte::sm90 {
+namespace halfbyte::cuda {
 
 Status launch(const CombineRowsShape& shape,
               const CombineRowsConfig& config,
@@ -21,10 +21,10 @@ Status launch(const CombineRowsShape& shape,
   params.top_k = shape.top_k;
   params.y_dtype = shape.y_dtype;
   const auto blocks = ceil_div(shape.num_tokens * params.parts, combine_rows::kNumWarps);
-  const cuda::Grid grid = {dim3(static_cast<unsigned>(blocks)), 32 * combine_rows::kNumWarps, 0};
+  const Grid grid = {dim3(static_cast<unsigned>(blocks)), 32 * combine_rows::kNumWarps, 0};
   const auto kernel = shape.row_dtype == DType::kF32 ? combine_rows::combine_kernel<true>
                                                      : combine_rows::combine_kernel<false>;
-  return cuda::launch_overlapped("combine_rows", kernel, grid, stream, params);
+  return launch_overlapped("combine_rows", kernel, grid, stream, params);
 }
 
-}  // namespace halfbyte::sm90
+}  // namespace halfbyte::cuda

@@ -4,16 +4,16 @@
 // token's slots by (group, slot); then the tree over 16 groups is evaluated left to right:
 // `waiting[l]` is a left subtree whose right sibling, split from it at bit l of the group number,
 // is being summed.
-#ifndef HALFBYTE_KERNELS_CUDA_SM90_COMBINE_ROWS_CUH_
-#define HALFBYTE_KERNELS_CUDA_SM90_COMBINE_ROWS_CUH_
+#ifndef HALFBYTE_KERNELS_CUDA_COMMON_COMBINE_ROWS_CUH_
+#define HALFBYTE_KERNELS_CUDA_COMMON_COMBINE_ROWS_CUH_
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "kernels/cuda/common/combine_rows.h"
 #include "kernels/cuda/ptx/memory.cuh"
-#include "kernels/cuda/sm90/combine_rows.h"
 
-namespace halfbyte::sm90::combine_rows {
+namespace halfbyte::cuda::combine_rows {
 
 inline constexpr int kMaxSlots = 64;
 inline constexpr int kNumGroups = 16;
@@ -357,6 +357,6 @@ __global__ void __launch_bounds__(32 * kNumWarps, 4)
     combine_many<kRowsF32>(p, s, num_steps, valid, token, begin, end);
 }
 
-}  // namespace halfbyte::sm90::combine_rows
+}  // namespace halfbyte::cuda::combine_rows
 
-#endif  // HALFBYTE_KERNELS_CUDA_SM90_COMBINE_ROWS_CUH_
+#endif  // HALFBYTE_KERNELS_CUDA_COMMON_COMBINE_ROWS_CUH_

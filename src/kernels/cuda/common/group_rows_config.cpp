@@ -4,9 +4,9 @@
 #include <limits>
 
 #include "base/checked.h"
-#include "kernels/cuda/sm90/group_rows.h"
+#include "kernels/cuda/common/group_rows.h"
 
-namespace halfbyte::sm90 {
+namespace halfbyte::cuda {
 namespace {
 
 constexpr int kMaxLocalExperts = 512;  // one thread an expert
@@ -47,4 +47,4 @@ GroupRowsConfig select_config(const GroupRowsShape& shape) {
   return config;
 }
 
-}  // namespace halfbyte::sm90
+}  // namespace halfbyte::cuda

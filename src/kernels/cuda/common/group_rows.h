@@ -2,8 +2,8 @@
 //
 // Routes of a step in (expert, token, slot) order (nvfp4-moe 9.2): a stable counting sort whose
 // result stays on the device. Host only: no CUDA header.
-#ifndef HALFBYTE_KERNELS_CUDA_SM90_GROUP_ROWS_H_
-#define HALFBYTE_KERNELS_CUDA_SM90_GROUP_ROWS_H_
+#ifndef HALFBYTE_KERNELS_CUDA_COMMON_GROUP_ROWS_H_
+#define HALFBYTE_KERNELS_CUDA_COMMON_GROUP_ROWS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 struct CUstream_st;
 
-namespace halfbyte::sm90 {
+namespace halfbyte::cuda {
 
 struct GroupRowsShape {
   std::int64_t num_tokens = 0;
@@ -57,6 +57,6 @@ Status launch(const GroupRowsShape& shape,
               const GroupRowsArgs& args,
               CUstream_st* stream);
 
-}  // namespace halfbyte::sm90
+}  // namespace halfbyte::cuda
 
-#endif  // HALFBYTE_KERNELS_CUDA_SM90_GROUP_ROWS_H_
+#endif  // HALFBYTE_KERNELS_CUDA_COMMON_GROUP_ROWS_H_

@@ -2,8 +2,8 @@
 //
 // Weighs and sums the experts' rows in the fixed order of nvfp4-moe 9.5, equal bit for bit to
 // kernels/reference/combine, and rounds once. Host only: no CUDA header.
-#ifndef HALFBYTE_KERNELS_CUDA_SM90_COMBINE_ROWS_H_
-#define HALFBYTE_KERNELS_CUDA_SM90_COMBINE_ROWS_H_
+#ifndef HALFBYTE_KERNELS_CUDA_COMMON_COMBINE_ROWS_H_
+#define HALFBYTE_KERNELS_CUDA_COMMON_COMBINE_ROWS_H_
 
 #include <cstdint>
 #include <string>
@@ -13,7 +13,7 @@
 
 struct CUstream_st;
 
-namespace halfbyte::sm90 {
+namespace halfbyte::cuda {
 
 struct CombineRowsShape {
   std::int64_t num_tokens = 0;
@@ -49,6 +49,6 @@ Status launch(const CombineRowsShape& shape,
               const CombineRowsArgs& args,
               CUstream_st* stream);
 
-}  // namespace halfbyte::sm90
+}  // namespace halfbyte::cuda
 
-#endif  // HALFBYTE_KERNELS_CUDA_SM90_COMBINE_ROWS_H_
+#endif  // HALFBYTE_KERNELS_CUDA_COMMON_COMBINE_ROWS_H_

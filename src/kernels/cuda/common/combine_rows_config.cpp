@@ -2,9 +2,9 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
-#include "kernels/cuda/sm90/combine_rows.h"
+#include "kernels/cuda/common/combine_rows.h"
 
-namespace halfbyte::sm90 {
+namespace halfbyte::cuda {
 
 std::string CombineRowsConfig::to_string() const {
   return fmt::format("combine_rows: {} columns a warp", columns_per_warp);
@@ -45,4 +45,4 @@ CombineRowsConfig select_config(const CombineRowsShape& shape) {
   return {.columns_per_warp = static_cast<int>(columns)};
 }
 
-}  // namespace halfbyte::sm90
+}  // namespace halfbyte::cuda

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/sm90/group_rows.cuh"
+#include "kernels/cuda/common/group_rows.cuh"
 
 #include "kernels/cuda/common/launch.cuh"
 
-namespace halfbyte::sm90 {
+namespace halfbyte::cuda {
 
 Status launch(const GroupRowsShape& shape,
               const GroupRowsConfig& config,
@@ -19,15 +19,14 @@ Status launch(const GroupRowsShape& shape,
   params.num_local_experts = shape.num_local_experts;
   params.num_slots = static_cast<int>(shape.num_slots());
   params.num_blocks = config.num_blocks;
-  const cuda::Grid grid = {dim3(static_cast<unsigned>(config.num_blocks)), group_rows::kNumThreads,
-                           static_cast<std::size_t>(config.shared_bytes)};
+  const Grid grid = {dim3(static_cast<unsigned>(config.num_blocks)), group_rows::kNumThreads,
+                     static_cast<std::size_t>(config.shared_bytes)};
   if (config.workspace_bytes > 0) {
     params.block_counts = static_cast<std::int32_t*>(args.workspace);
-    HALFBYTE_RETURN_IF_ERROR(cuda::launch_overlapped("group_rows: count", group_rows::count_kernel,
-                                                     grid, stream, params));
+    HALFBYTE_RETURN_IF_ERROR(
+        launch_overlapped("group_rows: count", group_rows::count_kernel, grid, stream, params));
   }
-  return cuda::launch_overlapped("group_rows: place", group_rows::place_kernel, grid, stream,
-                                 params);
+  return launch_overlapped("group_rows: place", group_rows::place_kernel, grid, stream, params);
 }
 
-}  // namespace halfbyte::sm90
+}  // namespace halfbyte::cuda

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "moe/backends/cuda_backend.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "device/buffer.h"
+#include "device/stream.h"
+
+namespace halfbyte {
+namespace {
+
+constexpr std::size_t kAlignment = 128;
+
+Status wrong(const ExpertPlan& plan, std::string_view what) {
+  return {StatusCode::kInvalidArgument, fmt::format("{}: {}", plan.backend, what)};
+}
+
+}  // namespace
+
+Status can_use_cuda_device(std::string_view backend,
+                           int compute_capability,
+                           std::string_view family,
+                           const DeviceLimits& limits) {
+  if (limits.device.kind != DeviceKind::kCuda) {
+    auto properties = device::read_properties(0);
+    if (!properties.ok()) return properties.take_status().with_context(backend);
+    return {StatusCode::kUnsupported,
+            fmt::format("{}: the layer lives on the host, want a CUDA device (MoeOptions::device)",
+                        backend)};
+  }
+  if (limits.compute_capability == compute_capability) return {};
+  return {StatusCode::kUnsupported,
+          fmt::format("{}: CUDA device {} has compute capability {}, want {} ({})", backend,
+                      limits.device.index, limits.compute_capability, compute_capability, family)};
+}
+
+std::string cuda_device_note() {
+  const auto properties = device::read_properties(0);
+  if (!properties.ok()) return std::string(properties.status().message());
+  return fmt::format("{}, {} multiprocessors", properties.value().name,
+                     properties.value().num_multiprocessors);
+}
+
+device::Properties properties_of(const DeviceLimits& limits) {
+  device::Properties properties;
+  properties.compute_capability = limits.compute_capability;
+  properties.num_multiprocessors = limits.num_multiprocessors;
+  properties.shared_memory_bytes = limits.shared_memory_bytes;
+  return properties;
+}
+
+ExpectedLoad expected_load(const ExpertPlan& plan, std::int64_t num_tokens) {
+  const auto tokens = static_cast<double>(num_tokens);
+  const auto local = static_cast<double>(plan.shard.num_local_experts);
+  const double share =
+      static_cast<double>(plan.spec.top_k) / static_cast<double>(plan.spec.num_experts);
+  return {tokens * share * local, local * (1 - std::pow(1 - share, tokens))};
+}
+
+Status check_cuda_step(const ExpertPlan& plan,
+                       const DispatchedTokens& tokens,
+                       const ExpertOutput& output,
+                       Workspace workspace,
+                       const device::Stream* stream) {
+  if (stream == nullptr) return wrong(plan, "a step needs a stream");
+  if (tokens.num_rows > plan.capacity_tokens) {
+    return {StatusCode::kCapacityExceeded,
+            fmt::format("{}: {} rows of x, the plan holds {}", plan.backend, tokens.num_rows,
+                        plan.capacity_tokens)};
+  }
+  if (tokens.x.data == nullptr || tokens.x.dtype != DType::kBf16 ||
+      tokens.x.cols != plan.spec.hidden_size || tokens.x.row_stride != tokens.x.cols)
+    return wrong(plan, fmt::format("x: want bf16 rows of {} without gaps", plan.spec.hidden_size));
+  if (output.rows.dtype != plan.row_dtype || output.rows.rows < plan.max_routes)
+    return wrong(plan, fmt::format("output: want {} rows of {}", plan.max_routes,
+                                   dtype_name(plan.row_dtype)));
+  if (workspace.bytes >= plan.workspace.total_bytes()) return {};
+  return wrong(plan, fmt::format("workspace: want {} bytes, got {}", plan.workspace.total_bytes(),
+                                 workspace.bytes));
+}
+
+void add_step_without_routes(ExpertPlan& plan) {
+  const auto experts = static_cast<std::size_t>(plan.shard.num_local_experts);
+  plan.workspace.add("no_routes",
+                     (experts + 1) * sizeof(std::int64_t) + experts * sizeof(std::int32_t),
+                     kAlignment);
+}
+
+DispatchedTokens step_without_routes(const ExpertPlan& plan,
+                                     std::int64_t num_tokens,
+                                     Workspace workspace) {
+  DispatchedTokens tokens;
+  const std::size_t at = plan.workspace.entries().front().offset;
+  const auto offsets = static_cast<std::size_t>(plan.shard.num_local_experts + 1);
+  tokens.expert_offset = workspace.at<std::int64_t>(at);
+  tokens.expert_count = workspace.at<std::int32_t>(at + offsets * sizeof(std::int64_t));
+  tokens.num_rows = num_tokens;
+  tokens.num_routes = -1;
+  return tokens;
+}
+
+Status clear_step_without_routes(const ExpertPlan& plan,
+                                 Workspace workspace,
+                                 const device::Stream& stream) {
+  const WorkspaceLayout::Entry& zeros = plan.workspace.entries().front();
+  return device::fill_bytes(workspace.data + zeros.offset, std::byte{0}, zeros.bytes, stream);
+}
+
+}  // namespace halfbyte

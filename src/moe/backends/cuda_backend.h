@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the backends of CUDA devices have in common.
+#ifndef HALFBYTE_MOE_BACKENDS_CUDA_BACKEND_H_
+#define HALFBYTE_MOE_BACKENDS_CUDA_BACKEND_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "device/properties.h"
+#include "moe/expert_backend.h"
+
+namespace halfbyte {
+
+/// Ok when the layer lives on a CUDA device of this compute capability; `family` says which that
+/// is. For a layer of the host: whether there is a device here at all.
+Status can_use_cuda_device(std::string_view backend,
+                           int compute_capability,
+                           std::string_view family,
+                           const DeviceLimits& limits);
+
+/// The device's name and multiprocessors, or why there is none.
+std::string cuda_device_note();
+
+/// The limits as kernels ask for them.
+device::Properties properties_of(const DeviceLimits& limits);
+
+/// Of a step whose ids are spread evenly over all experts: that is what the host knows of one.
+struct ExpectedLoad {
+  double rows = 0;     // of the local experts
+  double experts = 0;  // local ones with a row
+  double rows_per_expert() const { return experts > 0 ? rows / experts : 0; }
+};
+ExpectedLoad expected_load(const ExpertPlan& plan, std::int64_t num_tokens);
+
+/// What the host can see of a step's tokens: kInvalidArgument, or kCapacityExceeded.
+Status check_cuda_step(const ExpertPlan& plan,
+                       const DispatchedTokens& tokens,
+                       const ExpertOutput& output,
+                       Workspace workspace,
+                       const device::Stream* stream);
+
+/// A step without routes, with which warm_up launches every kernel once. The workspace of a plan
+/// starts with its offsets and counts.
+void add_step_without_routes(ExpertPlan& plan);
+DispatchedTokens step_without_routes(const ExpertPlan& plan,
+                                     std::int64_t num_tokens,
+                                     Workspace workspace);
+/// Zeroes them, in stream order.
+Status clear_step_without_routes(const ExpertPlan& plan,
+                                 Workspace workspace,
+                                 const device::Stream& stream);
+
+/// What a plan's batches launch from so many tokens on.
+template <typename Step>
+struct StepRange {
+  std::int64_t first_tokens = 0;
+  Step step;
+};
+/// The steps that `choose(num_tokens)` gives as tokens grow from 1 to `capacity_tokens`; equal
+/// neighbours once. Every number of tokens at first, then in steps of a sixteenth: finer than the
+/// kernels' choices.
+template <typename Step, typename Choose>
+std::vector<StepRange<Step>> list_steps(std::int64_t capacity_tokens, Choose choose) {
+  std::vector<StepRange<Step>> ranges;
+  for (std::int64_t tokens = 1; tokens <= capacity_tokens;
+       tokens += std::max<std::int64_t>(1, tokens / 16)) {
+    const Step step = choose(tokens);
+    if (ranges.empty() || !step.launches_the_same(ranges.back().step))
+      ranges.push_back({tokens, step});
+  }
+  return ranges;
+}
+
+/// One T a device, alive as long as somebody holds it. Thread rule: any thread.
+template <typename T>
+class OnePerDevice {
+ public:
+  std::shared_ptr<T> of(int device_idx) {
+    const std::scoped_lock lock(mutex_);
+    std::shared_ptr<T> one = ones_[device_idx].lock();
+    if (one == nullptr) {
+      one = std::make_shared<T>();
+      ones_[device_idx] = one;
+    }
+    return one;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<int, std::weak_ptr<T>> ones_;
+};
+
+}  // namespace halfbyte
+
+#endif  // HALFBYTE_MOE_BACKENDS_CUDA_BACKEND_H_
