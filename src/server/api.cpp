@@ -8,7 +8,10 @@
 #include <ctime>
 
 #include "server/generation.h"
+#include "server/messages_format.h"
+#include "server/openapi.h"
 #include "server/page.h"
+#include "server/random_id.h"
 
 namespace halfbyte::server {
 namespace {
@@ -46,9 +49,16 @@ std::string_view bearer_key(std::string_view authorization) {
   return rest.substr(std::min(rest.find_first_not_of(' '), rest.size()));
 }
 
+// "{id}" in a route stands for one part of a path, "{model}" at its end for all that is left.
 bool matches(std::string_view route, std::string_view path) {
-  return route == kModelPrefix ? path.starts_with(route) && path.size() > route.size()
-                               : path == route;
+  const std::size_t open = route.find('{');
+  if (open == std::string_view::npos) return path == route;
+  const std::string_view behind = route.substr(route.find('}') + 1);
+  const bool fits = path.size() > open + behind.size() && path.starts_with(route.substr(0, open)) &&
+                    path.ends_with(behind);
+  if (!fits || route.ends_with("{model}")) return fits;
+  const std::string_view part = path.substr(open, path.size() - open - behind.size());
+  return part.find('/') == std::string_view::npos;
 }
 
 }  // namespace
@@ -88,8 +98,14 @@ void Api::set_ready(std::unique_ptr<Engine> engine,
                     std::int64_t context_tokens,
                     DriverOptions options) {
   auto driver = std::make_shared<EngineDriver>(std::move(engine), std::move(options));
+  metrics_->set_model(driver->info());
   scope_.vocab_size = driver->info().vocab_size;
   scope_.context_tokens = context_tokens;
+  if (options_.constrains_output) {
+    grammars_ = std::make_unique<GrammarCompiler>(answer_vocabulary(
+        text_->tokenizer(), driver->info().vocab_size, driver->info().eos_token_ids));
+    scope_.grammars = grammars_.get();
+  }
   metrics_->set_startup_seconds(
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count());
   const std::lock_guard lock(mutex_);
@@ -132,13 +148,21 @@ std::uint64_t Api::random() {
 const std::vector<Api::Route>& Api::routes() {
   static const std::vector<Route> routes = {
       {"/", "GET", Access::kOpen, &Api::page},
+      {"/openapi.json", "GET", Access::kOpen, &Api::openapi},
       {"/health", "GET", Access::kOpen, &Api::health},
       {"/version", "GET", Access::kOpen, &Api::version},
       {"/metrics", "GET", Access::kOpen, &Api::metrics},
       {"/v1/models", "GET", Access::kReady, &Api::models},
-      {kModelPrefix, "GET", Access::kReady, &Api::model},
+      {"/v1/models/{model}", "GET", Access::kReady, &Api::model},
       {"/v1/chat/completions", "POST", Access::kReady, &Api::chat},
       {"/v1/completions", "POST", Access::kReady, &Api::completion},
+      {"/v1/responses", "POST", Access::kReady, &Api::responses},
+      {"/v1/responses/{id}", "GET", Access::kReady, &Api::stored_response},
+      {"/v1/responses/{id}", "DELETE", Access::kReady, &Api::delete_response},
+      {"/v1/responses/{id}/cancel", "POST", Access::kReady, &Api::cancel_response},
+      {"/v1/messages", "POST", Access::kReady, &Api::messages, messages_refusal},
+      {"/v1/messages/count_tokens", "POST", Access::kReady, &Api::count_tokens, messages_refusal},
+      {"/generate", "POST", Access::kReady, &Api::generate},
       {"/tokenize", "POST", Access::kReady, &Api::tokenize},
       {"/detokenize", "POST", Access::kReady, &Api::detokenize},
       {"/health_generate", "GET", Access::kReady, &Api::health_generate},
@@ -155,6 +179,14 @@ const std::vector<Api::Route>& Api::routes() {
   return routes;
 }
 
+std::vector<std::pair<std::string_view, std::string_view>> Api::endpoints() {
+  std::vector<std::pair<std::string_view, std::string_view>> endpoints;
+  for (const Route& route : routes()) {
+    endpoints.emplace_back(route.path, route.method);
+  }
+  return endpoints;
+}
+
 HttpReply Api::handle(const HttpRequest& request) {
   HttpReply reply = route(request);
   const auto* response = std::get_if<HttpResponse>(&reply);
@@ -166,16 +198,18 @@ HttpReply Api::handle(const HttpRequest& request) {
 
 HttpReply Api::route(const HttpRequest& request) {
   std::string allowed;  // methods of the path
+  HttpResponse (*refuse)(const ApiError&) = error_response;
   for (const Route& route : routes()) {
     if (!matches(route.path, request.path)) continue;
     if (request.method == route.method) return call(route, request);
+    refuse = route.refuse;
     if (!allowed.empty()) allowed += ", ";
     allowed += route.method;
   }
   if (allowed.empty()) {
     return error_response({404, fmt::format("there is nothing at {}", request.path), "", ""});
   }
-  HttpResponse response = error_response(
+  HttpResponse response = refuse(
       {405, fmt::format("{} takes {}, not {}", request.path, allowed, request.method), "", ""});
   response.headers.emplace_back("Allow", allowed);
   return response;
@@ -185,11 +219,11 @@ HttpReply Api::call(const Route& route, const HttpRequest& request) {
   const bool is_control = route.access == Access::kAdmin;
   const bool is_protected = options_.protect_metrics && route.handler == &Api::metrics;
   if (route.access != Access::kOpen || is_protected) {
-    if (auto error = check_key(request, is_control)) return error_response(*error);
+    if (auto error = check_key(request, is_control)) return route.refuse(*error);
   }
   if (route.access != Access::kOpen) {
     const bool can_control = is_control && driver() != nullptr;  // also while it shuts down
-    if (auto error = can_control ? std::nullopt : check_ready()) return error_response(*error);
+    if (auto error = can_control ? std::nullopt : check_ready()) return route.refuse(*error);
   }
   return (this->*route.handler)(request);
 }
@@ -200,7 +234,8 @@ std::optional<ApiError> Api::check_key(const HttpRequest& request, bool is_contr
   const std::string& admin_key = options_.admin_api_key;
   const bool has_keys = !options_.api_keys.empty();
   if (admin_key.empty() && !has_keys) return std::nullopt;
-  const std::string_view given = bearer_key(request.authorization);
+  const std::string_view bearer = bearer_key(request.authorization);
+  const std::string_view given = bearer.empty() ? std::string_view(request.api_key) : bearer;
   bool is_right = !admin_key.empty() && equal_in_constant_time(given, admin_key);
   if (!is_control) is_right = is_right || !has_keys || is_api_key(given);
   if (is_right) return std::nullopt;
@@ -211,7 +246,7 @@ std::optional<ApiError> Api::check_key(const HttpRequest& request, bool is_contr
         "", "invalid_api_key"};
   }
   return ApiError{401,
-                  request.authorization.empty()
+                  request.authorization.empty() && request.api_key.empty()
                       ? "an API key is required: Authorization: Bearer KEY"
                       : "the API key is wrong",
                   "", "invalid_api_key"};
@@ -247,6 +282,10 @@ HttpReply Api::page(const HttpRequest&) {
   return page_response(fmt::format("{:016x}{:016x}", random(), random()));
 }
 
+HttpReply Api::openapi(const HttpRequest&) {
+  return openapi_response();
+}
+
 HttpReply Api::health(const HttpRequest&) {
   const ServerState now = state();
   Json json = {{"status", server_state_name(now)}};
@@ -266,10 +305,11 @@ HttpReply Api::metrics(const HttpRequest&) {
   const EngineStats stats = engine != nullptr ? engine->stats() : EngineStats{};
   const std::vector<ExpertLoad> load =
       engine != nullptr ? engine->expert_load() : std::vector<ExpertLoad>{};
+  const EngineHistograms histograms = engine != nullptr ? engine->histograms() : EngineHistograms{};
   return HttpResponse{
       .status = 200,
       .content_type = "text/plain; version=0.0.4; charset=utf-8",
-      .body = metrics_->render(stats, std::string(server_state_name(state())), load)};
+      .body = metrics_->render(stats, std::string(server_state_name(state())), load, histograms)};
 }
 
 Json Api::describe_model(const std::string& name) const {
@@ -307,11 +347,23 @@ std::variant<Json, ApiError> Api::read_body(const HttpRequest& request) {
 }
 
 HttpReply Api::chat(const HttpRequest& request) {
-  return generate(request, read_chat_request);
+  return start_answer(request, *chat_format_);
 }
 
 HttpReply Api::completion(const HttpRequest& request) {
-  return generate(request, read_completion_request);
+  return start_answer(request, *completion_format_);
+}
+
+HttpReply Api::generate(const HttpRequest& request) {
+  return start_answer(request, *generate_format_);
+}
+
+HttpReply Api::messages(const HttpRequest& request) {
+  return start_answer(request, *messages_format_);
+}
+
+HttpReply Api::responses(const HttpRequest& request) {
+  return start_answer(request, *responses_format_);
 }
 
 namespace {
@@ -330,23 +382,22 @@ std::vector<std::string> printable_names(const std::vector<std::string>& names) 
 
 }  // namespace
 
-HttpReply Api::generate(const HttpRequest& request, RequestParser parse) {
+HttpReply Api::start_answer(const HttpRequest& request, const ApiFormat& format) {
   const auto body = read_body(request);
-  if (const auto* error = std::get_if<ApiError>(&body)) return error_response(*error);
+  if (const auto* error = std::get_if<ApiError>(&body)) return format.refusal(*error);
   const Json& json = std::get<Json>(body);
-  for (const std::string& name : printable_names(unknown_fields(json))) {
+  for (const std::string& name : printable_names(format.unknown_fields(json))) {
     notices_.notice(name, fmt::format("requests have a field that is not known: {}", name));
   }
-  auto parsed = parse(json, scope_);
-  if (const auto* error = std::get_if<ApiError>(&parsed)) return error_response(*error);
+  auto parsed = format.read(json, scope_);
+  if (const auto* error = std::get_if<ApiError>(&parsed)) return format.refusal(*error);
   auto& wanted = std::get<GenerationRequest>(parsed);
-  std::string id =
-      wanted.id.empty() ? new_response_id(wanted.is_chat, random(), random()) : wanted.id;
-  auto started = Generation::start(std::move(wanted),
+  std::string id = wanted.id.empty() ? random_id(format.id_prefix()) : wanted.id;
+  auto started = Generation::start(std::move(wanted), format,
                                    {driver(), metrics_, &text_->tokenizer(), scope_.context_tokens,
                                     options_.request_timeout, options_.stream_interval},
                                    std::move(id));
-  if (const auto* error = std::get_if<ApiError>(&started)) return error_response(*error);
+  if (const auto* error = std::get_if<ApiError>(&started)) return format.refusal(*error);
   return std::get<std::shared_ptr<PendingAnswer>>(std::move(started));
 }
 

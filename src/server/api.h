@@ -14,14 +14,18 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "base/log.h"
+#include "server/api_format.h"
 #include "server/engine_driver.h"
 #include "server/generation_request.h"
 #include "server/http.h"
 #include "server/metrics.h"
+#include "server/response_store.h"
+#include "text/grammar.h"
 
 namespace halfbyte::server {
 
@@ -34,6 +38,7 @@ struct ApiOptions {
   bool expert_metrics = false;  // /metrics has a series for each expert of each layer
   std::chrono::milliseconds request_timeout{0};  // until a request's first token; 0: none
   std::int64_t stream_interval = 1;              // tokens between events of a stream
+  bool constrains_output = true;                 // else requests for it are refused
   bool protect_metrics = false;                  // /metrics wants a key
   std::function<void(std::string_view)> notice;  // one line each; may be null
 };
@@ -47,6 +52,8 @@ class Api {
   Api(ApiOptions options, std::unique_ptr<ModelText> text);
 
   HttpReply handle(const HttpRequest& request);
+  /// What handle() takes: path ("/v1/models/{model}") and method.
+  static std::vector<std::pair<std::string_view, std::string_view>> endpoints();
 
   void set_progress(double done);  // of loading, 0 to 1
   /// `context_tokens`: of one sequence at most, prompt and answer.
@@ -69,6 +76,7 @@ class Api {
     std::string_view method;
     Access access;
     HttpReply (Api::*handler)(const HttpRequest&);
+    HttpResponse (*refuse)(const ApiError& error) = error_response;  // what stops it before that
   };
   static const std::vector<Route>& routes();
 
@@ -79,6 +87,7 @@ class Api {
   std::optional<ApiError> check_ready() const;
 
   HttpReply page(const HttpRequest& request);
+  HttpReply openapi(const HttpRequest& request);
   HttpReply health(const HttpRequest& request);
   HttpReply version(const HttpRequest& request);
   HttpReply metrics(const HttpRequest& request);
@@ -86,6 +95,9 @@ class Api {
   HttpReply model(const HttpRequest& request);
   HttpReply chat(const HttpRequest& request);
   HttpReply completion(const HttpRequest& request);
+  HttpReply generate(const HttpRequest& request);
+  HttpReply messages(const HttpRequest& request);
+  HttpReply responses(const HttpRequest& request);
   HttpReply tokenize(const HttpRequest& request);
   HttpReply detokenize(const HttpRequest& request);
 
@@ -98,9 +110,13 @@ class Api {
   HttpReply flush_cache(const HttpRequest& request);
   HttpReply abort_request(const HttpRequest& request);
 
-  using RequestParser = std::variant<GenerationRequest, ApiError> (*)(const Json&,
-                                                                      const RequestScope&);
-  HttpReply generate(const HttpRequest& request, RequestParser parse);
+  // response_routes.cpp
+  HttpReply count_tokens(const HttpRequest& request);
+  HttpReply stored_response(const HttpRequest& request);
+  HttpReply cancel_response(const HttpRequest& request);
+  HttpReply delete_response(const HttpRequest& request);
+
+  HttpReply start_answer(const HttpRequest& request, const ApiFormat& format);
   std::variant<Json, ApiError> read_body(const HttpRequest& request);
   Json describe_model(const std::string& name) const;
   std::shared_ptr<EngineDriver> driver() const;
@@ -113,7 +129,14 @@ class Api {
   const std::shared_ptr<Metrics> metrics_;
   NoticeSink notices_;
   std::atomic<double> progress_ = 0.0;
+  std::unique_ptr<GrammarCompiler> grammars_;
   RequestScope scope_;  // complete when ready
+  const std::shared_ptr<ResponseStore> responses_ = std::make_shared<ResponseStore>();
+  const std::unique_ptr<const ApiFormat> chat_format_ = make_chat_format();
+  const std::unique_ptr<const ApiFormat> completion_format_ = make_completion_format();
+  const std::unique_ptr<const ApiFormat> generate_format_ = make_generate_format();
+  const std::unique_ptr<const ApiFormat> messages_format_ = make_messages_format();
+  const std::unique_ptr<const ApiFormat> responses_format_ = make_responses_format(responses_);
 
   mutable std::mutex mutex_;  // of the following
   std::shared_ptr<EngineDriver> driver_;

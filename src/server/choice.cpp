@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/generation_request.h"
+#include "server/logprobs.h"
 #include "server/random_id.h"
 #include "text/utf8.h"
 
@@ -32,7 +33,8 @@ void AnswerPart::append(AnswerPart more) {
 }
 
 Choice::Choice(const Tokenizer& tokenizer, const GenerationRequest& request, std::size_t prompt_idx)
-    : request_(request),
+    : tokenizer_(tokenizer),
+      request_(request),
       detokenizer_(tokenizer, request.skip_special_tokens),
       stops_(request.stop, request.include_stop_string),
       prompt_idx_(prompt_idx) {
@@ -45,6 +47,11 @@ Choice::Choice(const Tokenizer& tokenizer, const GenerationRequest& request, std
 AnswerPart Choice::take(const TokenEvent& event) {
   if (finished()) return {};
   AnswerPart part;
+  if (!event.prompt_logprobs.empty()) {
+    part.tokens =
+        prompt_records(request_.prompts[prompt_idx_], request_.sampling.prompt_logprob_start,
+                       event.prompt_logprobs, echo_, tokenizer_);
+  }
   part.content = std::exchange(echo_, {});
   num_cached_tokens_ = std::max(num_cached_tokens_, event.cached_tokens);
   if (event.token_id >= 0 && request_.wants_token_records()) {

@@ -19,11 +19,13 @@ namespace halfbyte::server {
 
 struct GenerationRequest;
 
-/// A token of an answer, for requests that ask for ids or logprobs.
+/// A token of an answer, for requests that ask for ids or logprobs; or, before the first one, of a
+/// prompt whose logprobs were asked for.
 struct TokenRecord {
   std::int32_t id = 0;
   std::vector<TokenLogprob> logprobs = {};  // its own first; empty unless asked for
   std::int64_t text_offset = 0;             // characters of the answer's text before its own
+  bool of_prompt = false;
 };
 
 /// What an event adds to a tool call.
@@ -76,6 +78,7 @@ class Choice {
   bool is_reasoning() const { return reasoning_ && reasoning_->is_inside(); }
   void finish(const TokenEvent& event);
 
+  const Tokenizer& tokenizer_;
   const GenerationRequest& request_;
   Detokenizer detokenizer_;
   StopMatcher stops_;

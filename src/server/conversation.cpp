@@ -7,7 +7,9 @@
 #include <array>
 #include <cctype>
 #include <set>
+#include <utility>
 
+#include "server/constraint_fields.h"
 #include "server/generation_request.h"
 #include "text/markers.h"
 
@@ -149,8 +151,12 @@ std::string read_tool_name(const Json& tool,
   return name;
 }
 
-// The tools, or null when there are none. Reads tool_choice too.
-Json read_tools(FieldReader& reader, std::optional<ApiError>& error) {
+struct Tools {
+  Json listed;  // for the template; null: none
+  ToolChoice choice;
+};
+
+Tools read_tools(FieldReader& reader, const Json& body, std::optional<ApiError>& error) {
   const Json* tools = reader.array("tools");
   std::set<std::string> names;
   for (std::size_t i = 0; tools != nullptr && i < tools->size() && !error; ++i) {
@@ -161,15 +167,9 @@ Json read_tools(FieldReader& reader, std::optional<ApiError>& error) {
                        path + ".function.name", ""};
     }
   }
-  const Json* choice = reader.find("tool_choice");
-  if (choice != nullptr && *choice != "none" && *choice != "auto") {
-    if (names.empty())
-      reader.fail("tool_choice", "tool_choice asks for a call, and no tools are given");
-    reader.fail("tool_choice", "tool_choice other than \"none\" and \"auto\" is not supported",
-                "unsupported_value");
-  }
-  const bool none = choice != nullptr && *choice == "none";
-  return tools == nullptr || tools->empty() || none ? Json() : *tools;
+  ToolChoice choice = read_tool_choice(body, names, error);
+  const bool is_empty = tools == nullptr || tools->empty() || choice.hides_tools;
+  return {is_empty ? Json() : *tools, std::move(choice)};
 }
 
 // ---- the template's variables
@@ -266,10 +266,11 @@ Conversation read_conversation(const Json& body,
                                std::optional<ApiError>& error) {
   FieldReader reader(body, "", error);
   Json variables = {{"messages", read_messages(reader, error)}};
-  Json tools = read_tools(reader, error);
+  Tools tools = read_tools(reader, body, error);
   Conversation conversation;
-  conversation.has_tools = !tools.is_null();
-  if (conversation.has_tools) variables["tools"] = std::move(tools);
+  conversation.has_tools = !tools.listed.is_null();
+  if (conversation.has_tools) variables["tools"] = std::move(tools.listed);
+  conversation.forced_tool = std::move(tools.choice.forced_tool);
   conversation.one_tool_call = !reader.boolean("parallel_tool_calls").value_or(true);
   const bool goes_on = read_continuation(reader, variables);
   add_template_arguments(reader, variables);

@@ -69,6 +69,7 @@ class EngineDriver {
   std::int64_t num_active() const;
   const EngineInfo& info() const { return engine_->info(); }
   EngineStats stats() const { return engine_->stats(); }
+  EngineHistograms histograms() const { return engine_->histograms(); }
   std::vector<ExpertLoad> expert_load() const { return engine_->expert_load(); }
   /// Why the engine has failed; ok while it has not.
   Status failure() const;

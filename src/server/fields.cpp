@@ -18,19 +18,12 @@ struct UnsupportedField {
 };
 
 constexpr std::array kUnsupported = {
-    UnsupportedField{"prompt_logprobs", "[]"},
-    UnsupportedField{"regex", "[]"},
-    UnsupportedField{"ebnf", "[]"},
-    UnsupportedField{"structured_outputs", "[{}]"},
-    UnsupportedField{"structural_tag", "[]"},
-    UnsupportedField{"guided_json", "[]"},
-    UnsupportedField{"guided_regex", "[]"},
-    UnsupportedField{"guided_choice", "[]"},
-    UnsupportedField{"guided_grammar", "[]"},
+    UnsupportedField{"prompt_logprobs", "[]"},      UnsupportedField{"structural_tag", "[]"},
+    UnsupportedField{"guided_json", "[]"},          UnsupportedField{"guided_regex", "[]"},
+    UnsupportedField{"guided_choice", "[]"},        UnsupportedField{"guided_grammar", "[]"},
     UnsupportedField{"use_beam_search", "[false]"},
 };
 constexpr std::array kUnsupportedChat = {
-    UnsupportedField{"response_format", R"([{"type": "text"}])"},
     UnsupportedField{"functions", "[[]]"},
     UnsupportedField{"function_call", R"(["none"])"},
     UnsupportedField{"modalities", R"([["text"]])"},
@@ -66,6 +59,10 @@ constexpr auto kRead = std::to_array<std::string_view>({"model",
                                                         "top_logprobs",
                                                         "echo",
                                                         "return_token_ids",
+                                                        "response_format",
+                                                        "regex",
+                                                        "ebnf",
+                                                        "structured_outputs",
                                                         "skip_special_tokens",
                                                         "stream",
                                                         "stream_options",
@@ -92,16 +89,6 @@ void refuse(const std::array<UnsupportedField, Size>& fields, FieldReader& reade
   }
 }
 
-template <std::size_t Size>
-bool lists(const std::array<UnsupportedField, Size>& fields, std::string_view name) {
-  return std::ranges::any_of(fields, [name](const auto& field) { return field.name == name; });
-}
-
-bool is_known(std::string_view name) {
-  return std::ranges::count(kRead, name) > 0 || lists(kUnsupported, name) ||
-         lists(kUnsupportedChat, name) || lists(kUnsupportedCompletion, name);
-}
-
 void refuse_best_of(FieldReader& reader) {
   const Json* best_of = reader.find("best_of");
   const Json* n = reader.find("n");
@@ -120,10 +107,24 @@ void refuse_unsupported(const Json& body, bool is_chat, std::optional<ApiError>&
   if (!is_chat) refuse_best_of(reader);
 }
 
+std::vector<std::string_view> known_fields() {
+  std::vector<std::string_view> names(kRead.begin(), kRead.end());
+  const auto add = [&names](const auto& fields) {
+    for (const UnsupportedField& field : fields) {
+      names.push_back(field.name);
+    }
+  };
+  add(kUnsupported);
+  add(kUnsupportedChat);
+  add(kUnsupportedCompletion);
+  return names;
+}
+
 std::vector<std::string> unknown_fields(const Json& body) {
+  const std::vector<std::string_view> known = known_fields();
   std::vector<std::string> names;
   for (const auto& item : body.items()) {
-    if (!is_known(item.key())) names.push_back(item.key());
+    if (std::ranges::count(known, std::string_view(item.key())) == 0) names.push_back(item.key());
   }
   return names;
 }

@@ -9,6 +9,8 @@
 #include <limits>
 #include <utility>
 
+#include "text/grammar.h"
+
 namespace halfbyte::server {
 namespace {
 
@@ -17,28 +19,38 @@ double seconds_between(std::chrono::steady_clock::time_point from,
   return std::chrono::duration<double>(to - from).count();
 }
 
-ApiError refusal(const Status& status, bool is_chat) {
+ApiError refusal(const Status& status, const std::string& prompt_field) {
   if (status.code() == StatusCode::kCapacityExceeded) {
     return {429, std::string(status.message()), "", ""};
   }
-  return to_api_error(status, is_chat ? "messages" : "prompt");
+  return to_api_error(status, prompt_field);
 }
 
 }  // namespace
 
-Generation::Generation(GenerationRequest request, GenerationServices services, std::string id)
+Generation::Generation(GenerationRequest request,
+                       const ApiFormat& format,
+                       GenerationServices services,
+                       std::string id)
     : request_(std::move(request)),
       services_(std::move(services)),
-      writer_(request_, *services_.tokenizer, std::move(id), std::time(nullptr)) {}
+      writer_(
+          format.make_writer({request_, *services_.tokenizer, std::move(id), std::time(nullptr)})) {
+}
 
 std::variant<std::shared_ptr<PendingAnswer>, ApiError> Generation::start(
-    GenerationRequest request, GenerationServices services, std::string id) {
+    GenerationRequest request,
+    const ApiFormat& format,
+    GenerationServices services,
+    std::string id) {
   auto generation =
-      std::make_shared<Generation>(std::move(request), std::move(services), std::move(id));
+      std::make_shared<Generation>(std::move(request), format, std::move(services), std::move(id));
   if (const Status status = generation->submit(); !status.ok()) {
     generation->cancel_open();
-    return refusal(status, generation->request_.is_chat);
+    return refusal(status, generation->request_.prompt_field);
   }
+  std::string begin = generation->writer_->begin();
+  if (generation->request_.stream) generation->begin_ = std::move(begin);
   return generation;
 }
 
@@ -59,6 +71,7 @@ Status Generation::submit_one(std::size_t prompt_idx, std::int64_t n_idx) {
       services_.context_tokens - static_cast<std::int64_t>(sequence.prompt_ids.size());
   sequence.sampling.max_new_tokens = std::min(request_.max_tokens.value_or(room), room);
   sequence.sampling.seed += static_cast<std::uint64_t>(n_idx);
+  if (request_.grammar) sequence.constraint = request_.grammar->make_constraint(request_.reasoning);
   HALFBYTE_ASSIGN_OR_RETURN(const RequestId id,
                             services_.driver->submit(std::move(sequence), events_));
   choice_of_.emplace(id, choices_.size());
@@ -70,6 +83,7 @@ Status Generation::submit_one(std::size_t prompt_idx, std::int64_t n_idx) {
 
 PendingAnswer::Progress Generation::advance() {
   Progress progress;
+  progress.bytes = std::exchange(begin_, {});
   for (const TokenEvent& event : events_->take()) {
     progress.bytes += take(event);
     if (error_) break;
@@ -110,7 +124,7 @@ std::string Generation::take(const TokenEvent& event) {
 
 // Events for a stream, when they are due; else kept for the end.
 std::string Generation::deliver(std::size_t choice_idx, AnswerPart news, bool is_first) {
-  answers_[choice_idx].append(std::move(news));
+  append(std::move(news), answers_[choice_idx]);
   if (!request_.stream) return {};
   const Choice& choice = choices_[choice_idx];
   const bool is_due =
@@ -122,22 +136,18 @@ std::string Generation::deliver(std::size_t choice_idx, AnswerPart news, bool is
 // the tokens too.
 std::string Generation::write_events(std::size_t choice_idx, bool is_first) {
   const Choice& choice = choices_[choice_idx];
-  AnswerPart& unsent = answers_[choice_idx];
   const Usage so_far = usage();
-  const auto take_tokens = [&unsent] { return std::exchange(unsent.tokens, {}); };
+  const AnswerWriter::Place place{choice_idx, choice, so_far};
   std::string events;
-  if (is_first && !error_) events = writer_.first_event(choice_idx, choice, so_far);
-  if (const std::string text = std::exchange(unsent.reasoning, {}); !text.empty()) {
-    events += writer_.reasoning_event(choice_idx, text, take_tokens(), so_far);
-  }
-  if (const std::string text = std::exchange(unsent.content, {}); !text.empty()) {
-    events += writer_.text_event(choice_idx, text, take_tokens(), so_far);
-  }
-  for (const CallDelta& call : std::exchange(unsent.calls, {})) {
-    events += writer_.call_event(choice_idx, call, take_tokens(), so_far);
+  if (is_first && !error_) events = writer_->first_event(place);
+  AnswerWriter::Tokens unsent;
+  for (AnswerPart& part : std::exchange(answers_[choice_idx], {})) {
+    events += writer_->part_events(place, std::move(part), unsent);
   }
   if (choice.finished() && !error_) {
-    events += writer_.finish_event(choice_idx, choice, take_tokens(), so_far);
+    events += writer_->finish_event(place, unsent);
+  } else {
+    append({.tokens = std::move(unsent)}, answers_[choice_idx]);
   }
   return events;
 }
@@ -178,10 +188,10 @@ PendingAnswer::Progress Generation::finish() {
   Progress end;
   end.done = true;
   if (request_.stream) {
-    end.bytes = writer_.end_events(usage());
+    end.bytes = writer_->end_events(usage());
   } else {
     end.response =
-        HttpResponse{.status = 200, .body = writer_.response(choices_, answers_, usage())};
+        HttpResponse{.status = 200, .body = writer_->response(choices_, answers_, usage())};
   }
   return end;
 }
@@ -190,14 +200,14 @@ PendingAnswer::Progress Generation::finish() {
 PendingAnswer::Progress Generation::fail() {
   cancel();
   const int status = timed_out_ ? 408 : services_.driver->is_closed() ? 503 : 500;
-  const ApiError error{status, writer_.id() + ": " + *error_, "", ""};
+  const ApiError error{status, writer_->id() + ": " + *error_, "", ""};
   Progress end;
   end.done = true;
   end.close = true;
   if (request_.stream) {
-    end.bytes = "data: " + error_body(error) + "\n\n" + std::string(kDoneEvent);
+    end.bytes = writer_->error_events(error);
   } else {
-    end.response = error_response(error);
+    end.response = writer_->error_response(error);
   }
   return end;
 }

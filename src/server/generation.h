@@ -12,10 +12,10 @@
 #include <variant>
 #include <vector>
 
+#include "server/api_format.h"
 #include "server/engine_driver.h"
 #include "server/http.h"
 #include "server/metrics.h"
-#include "server/protocol.h"
 
 namespace halfbyte::server {
 
@@ -32,12 +32,16 @@ struct GenerationServices {
 /// Every prompt n times, decoded together; streamed or whole from the same pieces of text.
 class Generation : public PendingAnswer {
  public:
-  /// Hands all sequences to the engine, or none. 429 when its queue is full; 503 when it takes
-  /// nothing; 400 when it refuses.
+  /// Hands all sequences to the engine, or none; the answer is of `format` and has the id `id`. 429
+  /// when the engine's queue is full; 503 when it takes nothing; 400 when it refuses.
   static std::variant<std::shared_ptr<PendingAnswer>, ApiError> start(GenerationRequest request,
+                                                                      const ApiFormat& format,
                                                                       GenerationServices services,
                                                                       std::string id);
-  Generation(GenerationRequest request, GenerationServices services, std::string id);
+  Generation(GenerationRequest request,
+             const ApiFormat& format,
+             GenerationServices services,
+             std::string id);
 
   void on_progress(std::function<void()> wake) override { events_->on_push(std::move(wake)); }
   bool streams() const override { return request_.stream; }
@@ -62,14 +66,15 @@ class Generation : public PendingAnswer {
 
   const GenerationRequest request_;
   const GenerationServices services_;
-  const AnswerWriter writer_;
-  const std::shared_ptr<EventQueue> events_ = std::make_shared<EventQueue>(writer_.id());
+  const std::unique_ptr<AnswerWriter> writer_;
+  const std::shared_ptr<EventQueue> events_ = std::make_shared<EventQueue>(writer_->id());
   const Clock::time_point start_ = Clock::now();
 
   std::unordered_map<RequestId, std::size_t> choice_of_;  // of sequences in the engine
   std::vector<Choice> choices_;
-  std::vector<AnswerPart> answers_;            // whole; of streams, what no event has carried yet
+  std::vector<AnswerParts> answers_;           // whole; of streams, what no event has carried yet
   std::vector<Clock::time_point> last_token_;  // of each choice
+  std::string begin_;                          // of a stream, until it is given
   bool has_token_ = false;                     // of any choice
   bool timed_out_ = false;
   std::optional<std::string> error_;

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "server/constraint_fields.h"
+
 namespace halfbyte::server {
 namespace {
 
@@ -59,9 +61,12 @@ void read_stream(const Json& body, GenerationRequest& request, std::optional<Api
       inner.boolean("continuous_usage_stats").value_or(false) && request.include_usage;
 }
 
+// An echoed prompt may be all that is wanted: its logprobs.
 void read_max_tokens(FieldReader& reader, GenerationRequest& request) {
-  request.max_tokens = reader.integer("max_tokens", 1, kMaxCount);
-  if (auto newer = reader.integer("max_completion_tokens", 1, kMaxCount)) {
+  const bool echoes = !request.is_chat && reader.boolean("echo").value_or(false);
+  const std::int64_t least = echoes ? 0 : 1;
+  request.max_tokens = reader.integer("max_tokens", least, kMaxCount);
+  if (auto newer = reader.integer("max_completion_tokens", least, kMaxCount)) {
     request.max_tokens = newer;
   }
   if (!request.is_chat && !request.max_tokens) request.max_tokens = kCompletionMaxTokens;
@@ -170,7 +175,7 @@ void check_length(FieldReader& reader,
                   std::int64_t context_tokens,
                   const GenerationRequest& request) {
   if (prompt_tokens >= context_tokens) {
-    return reader.fail(request.is_chat ? "messages" : "prompt",
+    return reader.fail(request.prompt_field,
                        fmt::format("the prompt has {} tokens, want fewer than the context of {}",
                                    prompt_tokens, context_tokens),
                        "context_length_exceeded");
@@ -259,12 +264,14 @@ void read_shared_fields(const Json& body,
   request.include_stop_string = reader.boolean("include_stop_str_in_output").value_or(false);
   request.skip_special_tokens = reader.boolean("skip_special_tokens").value_or(true);
   request.return_token_ids = reader.boolean("return_token_ids").value_or(false);
+  if (!error) read_constraint(body, scope, request, error);
 }
 
 std::variant<GenerationRequest, ApiError> read_chat_request(const Json& body,
                                                             const RequestScope& scope) {
   GenerationRequest request;
   request.is_chat = true;
+  request.prompt_field = "messages";
   std::optional<ApiError> error;
   request.model = read_model_name(body, scope, error);
   read_shared_fields(body, scope, request, error);
@@ -274,6 +281,9 @@ std::variant<GenerationRequest, ApiError> read_chat_request(const Json& body,
     if (conversation.has_tools) request.tool_calls = scope.text->tool_call_format();
     request.one_tool_call = conversation.one_tool_call;
     request.reasoning = conversation.reasoning;
+    if (!error && conversation.forced_tool) {
+      force_tool_calls(body, *conversation.forced_tool, scope, request, error);
+    }
   }
   return finish(std::move(request), scope, body, error);
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct GenerationRequest {
   std::string model;                               // as asked for
   std::vector<std::vector<std::int32_t>> prompts;  // ids
   std::vector<std::string> prompt_texts;           // with `echo`
+  std::string prompt_field = "prompt";             // where the client wrote it
   SamplingParams sampling;                         // max_new_tokens: see `max_tokens`
   std::optional<std::int64_t> max_tokens;          // none: the rest of the context
   std::int64_t n = 1;
@@ -45,6 +47,7 @@ struct GenerationRequest {
   bool stream = false;
   bool include_usage = false;
   bool continuous_usage = false;
+  Json answer_fields = {};  // what else the writer of the answer reads: see its format
 
   bool wants_token_records() const { return return_token_ids || sampling.num_logprobs >= 0; }
 };
@@ -97,7 +100,9 @@ Conversation read_conversation(const Json& body,
                                std::optional<ApiError>& error);
 /// 400 `unsupported_value` for a field that asks for what the engine cannot do.
 void refuse_unsupported(const Json& body, bool is_chat, std::optional<ApiError>& error);
-/// Names of fields of `body` that nothing reads.
+/// Names of the fields that chats or completions read, or refuse by name.
+std::vector<std::string_view> known_fields();
+/// Names of fields of `body` that are none of these.
 std::vector<std::string> unknown_fields(const Json& body);
 
 }  // namespace halfbyte::server

@@ -105,7 +105,7 @@ std::string path_of(std::string_view target) {
 }
 
 HttpRequest to_request(const http::request<http::string_body>& message) {
-  const auto field = [&message](http::field name) {
+  const auto field = [&message](auto name) {  // http::field, or a text
     const auto value = message[name];
     return std::string(value.data(), value.size());
   };
@@ -115,7 +115,8 @@ HttpRequest to_request(const http::request<http::string_body>& message) {
           .path = path_of({target.data(), target.size()}),
           .content_type = field(http::field::content_type),
           .authorization = field(http::field::authorization),
-          .body = message.body()};
+          .body = message.body(),
+          .api_key = field("X-Api-Key")};
 }
 
 // One connection, from accept to close, on its strand.

@@ -25,6 +25,7 @@ struct HttpRequest {
   std::string content_type;
   std::string authorization;
   std::string body;
+  std::string api_key = {};  // of X-Api-Key
 };
 
 struct HttpResponse {

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
+#include <string>
+
+#include "text/utf8.h"
 
 namespace halfbyte::server {
 namespace {
@@ -28,8 +30,14 @@ Json describe(const TokenLogprob& token, const Tokenizer& tokenizer) {
           {"bytes", std::move(bytes)}};
 }
 
-// Text -> logprob of the likeliest, and of the token itself.
+// Null where nothing is known.
+Json own_logprob(const std::vector<TokenLogprob>& logprobs) {
+  return logprobs.empty() ? Json() : Json(to_number(logprobs.front().logprob));
+}
+
+// Text -> logprob of the likeliest, and of the token itself; null where nothing is known.
 Json top_by_text(const std::vector<TokenLogprob>& logprobs, const Tokenizer& tokenizer) {
+  if (logprobs.empty()) return nullptr;
   Json top = Json::object();
   const auto add = [&](const TokenLogprob& token) {
     top.emplace(text_of(token.token_id, tokenizer), to_number(token.logprob));
@@ -62,7 +70,7 @@ Json completion_logprobs(const std::vector<TokenRecord>& tokens,
   Json top = has_top ? Json::array() : Json();
   for (const TokenRecord& token : tokens) {
     texts.push_back(text_of(token.id, tokenizer));
-    logprobs.push_back(to_number(token.logprobs.front().logprob));
+    logprobs.push_back(own_logprob(token.logprobs));
     offsets.push_back(token.text_offset);
     if (has_top) top.push_back(top_by_text(token.logprobs, tokenizer));
   }
@@ -70,6 +78,27 @@ Json completion_logprobs(const std::vector<TokenRecord>& tokens,
           {"token_logprobs", std::move(logprobs)},
           {"top_logprobs", std::move(top)},
           {"text_offset", std::move(offsets)}};
+}
+
+// A special token is part of the text only where the text has it.
+std::vector<TokenRecord> prompt_records(std::span<const std::int32_t> prompt,
+                                        std::int64_t start,
+                                        std::span<const std::vector<TokenLogprob>> logprobs,
+                                        std::string_view text,
+                                        const Tokenizer& tokenizer) {
+  std::vector<TokenRecord> records;
+  Detokenizer detokenizer(tokenizer, false);
+  std::int64_t num_characters = 0;
+  const auto first = static_cast<std::size_t>(start);
+  for (std::size_t i = 0; i < prompt.size(); ++i) {
+    const std::int32_t id = prompt[i];
+    if (i >= first) records.push_back({id, logprobs[i - first], num_characters, true});
+    if (tokenizer.is_special(id) && !text.starts_with(tokenizer.token_bytes(id))) continue;
+    const std::string piece = detokenizer.push(id);
+    text.remove_prefix(std::min(piece.size(), text.size()));
+    num_characters += static_cast<std::int64_t>(count_code_points(piece));
+  }
+  return records;
 }
 
 }  // namespace halfbyte::server

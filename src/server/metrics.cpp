@@ -13,6 +13,7 @@
 #include <iterator>
 #include <mutex>
 
+#include "server/engine_metrics.h"
 #include "server/expert_usage.h"
 
 namespace halfbyte::server {
@@ -21,9 +22,10 @@ namespace {
 using prometheus::Counter;
 using prometheus::Family;
 using prometheus::Gauge;
-using prometheus::Histogram;
+using Histogram = prometheus::Histogram;  // not the engine's
 using Buckets = Histogram::BucketBoundaries;
 
+constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
 constexpr std::array kStates = {"loading", "ready", "draining", "failed"};
 
 const Buckets& seconds_buckets() {
@@ -70,6 +72,8 @@ struct Metrics::Impl {
   prometheus::Registry registry;
   Gauge& running = gauge("halfbyte:num_running_reqs", "Sequences that are decoded or prefilled");
   Gauge& queued = gauge("halfbyte:num_queue_reqs", "Sequences that wait");
+  Gauge& preempted = gauge("halfbyte:num_retracted_reqs",
+                           "Of the sequences that wait, those that ran and were sent back");
   Gauge& usage = gauge("halfbyte:token_usage", "Share of the KV cache in use, 0 to 1");
   Gauge& capacity = gauge("halfbyte:max_total_num_tokens", "Tokens that the KV cache holds");
   Gauge& used_tokens =
@@ -88,6 +92,10 @@ struct Metrics::Impl {
   Counter& retracted = counter("halfbyte:num_retracted_requests_total",
                                "Running sequences sent back to wait for memory");
   Gauge& startup = gauge("halfbyte:startup_time_seconds", "From start to ready");
+  Gauge& weight_load =
+      gauge("halfbyte:weight_load_duration_seconds", "Reading and preparing the weights");
+  Gauge& cache_memory =
+      gauge("halfbyte:kv_cache_memory_usage_gb", "Memory of the KV cache, of all ranks, in GiB");
   Family<Gauge>& states = gauges("halfbyte:engine_state", "1 for the state that it is in");
   Counter& prompt_tokens =
       counter("halfbyte:prompt_tokens_total", "Prompt tokens of finished sequences");
@@ -143,6 +151,11 @@ void Metrics::set_startup_seconds(double seconds) {
   impl_->startup.Set(seconds);
 }
 
+void Metrics::set_model(const EngineInfo& info) {
+  impl_->weight_load.Set(info.weight_load_seconds);
+  impl_->cache_memory.Set(static_cast<double>(info.kv_cache_bytes) / kGibibyte);
+}
+
 void Metrics::Impl::show_cache(const EngineStats& stats) {
   const auto used = static_cast<double>(stats.total_blocks - stats.free_blocks);
   const auto block_tokens = static_cast<double>(stats.block_tokens);
@@ -176,9 +189,11 @@ void Metrics::Impl::count_since_last(const EngineStats& stats) {
 
 std::string Metrics::render(const EngineStats& stats,
                             const std::string& state,
-                            std::span<const ExpertLoad> load) {
+                            std::span<const ExpertLoad> load,
+                            const EngineHistograms& histograms) {
   impl_->running.Set(static_cast<double>(stats.running));
   impl_->queued.Set(static_cast<double>(stats.waiting));
+  impl_->preempted.Set(static_cast<double>(stats.preempted));
   impl_->steps.Set(static_cast<double>(stats.steps));
   impl_->prefill.Set(static_cast<double>(stats.prefill_tokens));
   impl_->decode.Set(static_cast<double>(stats.decode_tokens));
@@ -187,8 +202,10 @@ std::string Metrics::render(const EngineStats& stats,
   for (const char* name : kStates) {
     impl_->states.Add({{"state", name}}).Set(state == name ? 1.0 : 0.0);
   }
+  const std::string& model_name = impl_->labels.at("model_name");
   std::vector<prometheus::MetricFamily> families = impl_->registry.Collect();
-  std::ranges::move(expert_metrics(load, impl_->labels.at("model_name"), impl_->with_expert_tokens),
+  std::ranges::move(engine_metrics(histograms, model_name), std::back_inserter(families));
+  std::ranges::move(expert_metrics(load, model_name, impl_->with_expert_tokens),
                     std::back_inserter(families));
   return prometheus::TextSerializer().Serialize(families);
 }

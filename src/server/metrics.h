@@ -28,12 +28,15 @@ class Metrics {
   void observe_first_token(double seconds);
   void observe_inter_token(double seconds);
   void set_startup_seconds(double seconds);
+  /// What stays as it is once the model is loaded.
+  void set_model(const EngineInfo& info);
 
   /// The Prometheus text; `stats` as they are now, `state` the server's. Throughput is that since
   /// the last text, if it is a second old.
   std::string render(const EngineStats& stats,
                      const std::string& state,
-                     std::span<const ExpertLoad> load = {});
+                     std::span<const ExpertLoad> load = {},
+                     const EngineHistograms& histograms = {});
 
  private:
   struct Impl;

@@ -94,22 +94,20 @@ void read_logit_bias(FieldReader& reader, std::int64_t vocab_size, SamplingParam
   }
 }
 
-int read_chat_logprobs(FieldReader& reader) {
+void read_chat_logprobs(FieldReader& reader, SamplingParams& sampling) {
   const bool wanted = reader.boolean("logprobs").value_or(false);
   const auto top = reader.integer("top_logprobs", 0, kMaxLogprobs).value_or(0);
   if (top > 0 && !wanted) {
     reader.fail("top_logprobs", fmt::format("top_logprobs is {}, which needs logprobs true", top));
   }
-  return wanted ? static_cast<int>(top) : -1;
+  sampling.num_logprobs = wanted ? static_cast<int>(top) : -1;
 }
 
-int read_completion_logprobs(FieldReader& reader) {
-  const int num = static_cast<int>(reader.integer("logprobs", 0, kMaxLogprobs).value_or(-1));
-  if (num >= 0 && reader.boolean("echo").value_or(false)) {
-    reader.fail("logprobs", "logprobs of an echoed prompt are not supported: leave out echo",
-                "unsupported_value");
-  }
-  return num;
+// Of an echoed prompt, too.
+void read_completion_logprobs(FieldReader& reader, SamplingParams& sampling) {
+  sampling.num_logprobs =
+      static_cast<int>(reader.integer("logprobs", 0, kMaxLogprobs).value_or(-1));
+  if (reader.boolean("echo").value_or(false)) sampling.num_prompt_logprobs = sampling.num_logprobs;
 }
 
 }  // namespace
@@ -126,8 +124,11 @@ void read_sampling_fields(const Json& body,
   read_logit_bias(reader, scope.vocab_size, sampling);
   sampling.ignore_eos = reader.boolean("ignore_eos").value_or(false);
   sampling.min_new_tokens = reader.integer("min_tokens", 0, kMaxCount).value_or(0);
-  sampling.num_logprobs =
-      request.is_chat ? read_chat_logprobs(reader) : read_completion_logprobs(reader);
+  if (request.is_chat) {
+    read_chat_logprobs(reader, sampling);
+  } else {
+    read_completion_logprobs(reader, sampling);
+  }
   if (const Json* ids = reader.array("stop_token_ids")) {
     sampling.stop_token_ids = read_token_ids(reader, "stop_token_ids", *ids, scope.vocab_size);
   }

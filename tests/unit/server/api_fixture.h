@@ -106,6 +106,9 @@ inline ApiOptions served_as(const std::string& name) {
 
 class ApiTest : public ::testing::Test {
  protected:
+  explicit ApiTest(std::unique_ptr<ModelText> text = load_text())
+      : api_(served_as("fake"), std::move(text)) {}
+
   void make_ready(const FakeOptions& options = {}, std::int64_t max_queued = 100) {
     make_ready(options, {.max_queued_requests = max_queued});
   }
@@ -125,12 +128,13 @@ class ApiTest : public ::testing::Test {
     const auto& response = std::get<HttpResponse>(reply);
     return {response.status, response.body};
   }
-  Received complete(const Json& body) {
-    HttpReply reply = send("POST", "/v1/completions", to_text(body));
+  Received ask(const std::string& path, const Json& body) {
+    HttpReply reply = send("POST", path, to_text(body));
     if (auto* response = std::get_if<HttpResponse>(&reply))
       return {response->status, response->body};
     return receive(*std::get<std::shared_ptr<PendingAnswer>>(reply));
   }
+  Received complete(const Json& body) { return ask("/v1/completions", body); }
   Json complete_ok(const Json& body) {
     const Received received = complete(body);
     EXPECT_EQ(received.status, 200) << received.body;
@@ -175,7 +179,7 @@ class ApiTest : public ::testing::Test {
 
   std::latch gate_{1};  // these two outlive the engine
   FakeControl control_;
-  Api api_{served_as("fake"), load_text()};
+  Api api_;
 };
 
 }  // namespace halfbyte::server

@@ -176,6 +176,20 @@ TEST_F(ApiTest, TellsHowMuchOfThePromptWasCached) {
   EXPECT_EQ(cached(complete_ok(salted)), 0);
 }
 
+// A prompt's step gives the first of five tokens.
+TEST_F(ApiTest, CountsTheEnginesStepsInItsMetrics) {
+  make_ready();
+  Json body = body_for(fake_prompt(7, 3), 5);
+  body["ignore_eos"] = true;
+  complete_ok(body);
+  EXPECT_EQ(metric("halfbyte:queue_time_seconds_count"), 1.0);
+  EXPECT_EQ(metric("halfbyte:iteration_tokens_total_count"), 5.0);
+  EXPECT_EQ(metric("halfbyte:iteration_tokens_total_sum"), 7.0 + 4.0);
+  const std::string metrics = get("/metrics").body;
+  EXPECT_THAT(metrics, HasSubstr("step_seconds_count{phase=\"prefill\",model_name=\"fake\"} 1\n"));
+  EXPECT_THAT(metrics, HasSubstr("step_seconds_count{phase=\"decode\",model_name=\"fake\"} 4\n"));
+}
+
 TEST_F(ApiTest, StopsAtAStopTokenAndNamesIt) {
   make_ready();
   const auto prompt = fake_prompt(7, 3);

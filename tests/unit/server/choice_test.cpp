@@ -9,34 +9,10 @@
 
 #include "server/generation_request.h"
 #include "server/logprobs.h"
-#include "server/protocol.h"
+#include "unit/server/token_events.h"
 
 namespace halfbyte::server {
 namespace {
-
-const Tokenizer& tokenizer() {
-  static const std::unique_ptr<Tokenizer> loaded = [] {
-    auto result =
-        Tokenizer::load(std::string(HALFBYTE_SOURCE_DIR) + "/models/gsm-mini-qwen3moe-nvfp4");
-    EXPECT_TRUE(result.ok());
-    return std::move(result).value();
-  }();
-  return *loaded;
-}
-
-constexpr std::int32_t kEndOfText = 2;
-
-// The tokens of `text`, and an end of text, or the limit, behind them.
-std::vector<TokenEvent> events_of(const std::string& text, FinishReason reason) {
-  auto ids = tokenizer().encode(text);
-  EXPECT_TRUE(ids.ok());
-  if (reason == FinishReason::kStop) ids->push_back(kEndOfText);
-  std::vector<TokenEvent> events(ids->size());
-  for (std::size_t i = 0; i < events.size(); ++i)
-    events[i].token_id = (*ids)[i];
-  events.back().finish_reason = reason;
-  return events;
-}
 
 struct Outcome {
   std::vector<std::string> pieces;
@@ -275,56 +251,6 @@ TEST(Logprobs, HaveTheFormOfCompletions) {
   EXPECT_EQ(json["top_logprobs"][0], Json({{"1", -0.5}, {"\xEF\xBF\xBD", -1.0}}));
   EXPECT_EQ(json["top_logprobs"][1]["1"], -0.25);
   EXPECT_TRUE(completion_logprobs(two_tokens(), tokenizer(), false)["top_logprobs"].is_null());
-}
-
-// ---- how calls are written
-
-class WritingCalls : public ::testing::Test {
- protected:
-  WritingCalls() { request_.is_chat = true; }
-  GenerationRequest request_;
-  AnswerWriter writer_{request_, tokenizer(), "chatcmpl-abcdefghijklmnopqrstuvwx", 5};
-  CallDelta call_{2, "call_abc", "add", R"({"a":1})"};
-};
-
-TEST_F(WritingCalls, HasNoContentBesideThem) {
-  std::vector<Choice> choices;
-  choices.emplace_back(tokenizer(), request_, 0);
-  const Json answer = Json::parse(writer_.response(choices, {{.calls = {call_}}}, {}));
-  const Json& message = answer["choices"][0]["message"];
-  EXPECT_TRUE(message["content"].is_null());
-  EXPECT_EQ(message["tool_calls"][0]["function"],
-            Json({{"name", "add"}, {"arguments", R"({"a":1})"}}));
-  EXPECT_EQ(message["tool_calls"][0]["type"], "function");
-  EXPECT_EQ(message["tool_calls"][0]["id"], "call_abc");
-}
-
-TEST_F(WritingCalls, StreamsTheSameWithAnIndexAndTheRestOfItsArgumentsAlone) {
-  const auto delta_of = [this](const CallDelta& call) {
-    const std::string event = writer_.call_event(1, call, {}, {});
-    return Json::parse(event.substr(6))["choices"][0]["delta"]["tool_calls"][0];
-  };
-  const Json first = delta_of(call_);
-  EXPECT_EQ(first["index"], 2);
-  EXPECT_EQ(first["id"], "call_abc");
-  EXPECT_EQ(first["type"], "function");
-  EXPECT_EQ(first["function"], Json({{"name", "add"}, {"arguments", R"({"a":1})"}}));
-  const Json more = delta_of({.index = 2, .arguments = ", 3"});
-  EXPECT_EQ(more, Json({{"index", 2}, {"function", {{"arguments", ", 3"}}}}));
-}
-
-TEST_F(WritingCalls, KeepsReasoningApartInStreamAndWhole) {
-  const std::string event = writer_.reasoning_event(0, "Hm", {}, {});
-  EXPECT_EQ(Json::parse(event.substr(6))["choices"][0]["delta"],
-            Json({{"reasoning_content", "Hm"}}));
-  std::vector<Choice> choices;
-  choices.emplace_back(tokenizer(), request_, 0);
-  const Usage usage{.completion_tokens = 5, .reasoning_tokens = 3};
-  const Json answer =
-      Json::parse(writer_.response(choices, {{.reasoning = "Hm", .content = "2"}}, usage));
-  EXPECT_EQ(answer["choices"][0]["message"]["reasoning_content"], "Hm");
-  EXPECT_EQ(answer["choices"][0]["message"]["content"], "2");
-  EXPECT_EQ(answer["usage"]["completion_tokens_details"]["reasoning_tokens"], 3);
 }
 
 }  // namespace

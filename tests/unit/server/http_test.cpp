@@ -257,7 +257,7 @@ TEST_F(HttpTest, DropsAClientThatDoesNotFinishItsRequest) {
 }
 
 TEST_F(HttpTest, DropsAClientThatDoesNotRead) {
-  start({.transfer_timeout = 100ms});
+  start({.transfer_timeout = 500ms});  // for its request, too
   Client client(server_->port());
   client.send_text(request_for("/stream"));
   client.read_until("\r\n\r\n");

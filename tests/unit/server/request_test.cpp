@@ -129,8 +129,7 @@ TEST(Request, NamesWhatTheEngineCannotDo) {
   expect_refused(false, both);
   expect_refused(true, {{R"({"response_format": {"type": "json_object"}})", "response_format",
                          "unsupported_value"}});
-  expect_refused(false, {{R"({"echo": true, "logprobs": 0})", "logprobs", "unsupported_value"},
-                         {R"({"suffix": "x"})", "suffix", "unsupported_value"},
+  expect_refused(false, {{R"({"suffix": "x"})", "suffix", "unsupported_value"},
                          {R"({"best_of": 2})", "best_of", "unsupported_value"}});
 }
 
@@ -171,6 +170,23 @@ TEST(Request, CountsLogprobs) {
   expect_refused(false, {{R"({"logprobs": true})", "logprobs"},
                          {R"({"logprobs": 21})", "logprobs"},
                          {R"({"logprobs": -1})", "logprobs"}});
+}
+
+TEST(Request, AsksForLogprobsOfAnEchoedPrompt) {
+  EXPECT_EQ(accepted(false, R"({"echo": true, "logprobs": 3})").sampling.num_prompt_logprobs, 3);
+  EXPECT_EQ(accepted(false, R"({"echo": true, "logprobs": 0})").sampling.num_prompt_logprobs, 0);
+  EXPECT_EQ(accepted(false, R"({"echo": true})").sampling.num_prompt_logprobs, -1);
+  EXPECT_EQ(accepted(false, R"({"logprobs": 3})").sampling.num_prompt_logprobs, -1);
+  EXPECT_EQ(accepted(true, R"({"logprobs": true})").sampling.num_prompt_logprobs, -1);
+}
+
+TEST(Request, MayWantNoTokensWhereItEchoes) {
+  EXPECT_EQ(accepted(false, R"({"echo": true, "max_tokens": 0})").max_tokens, 0);
+  expect_refused(false, {{R"({"max_tokens": 0})", "max_tokens"},
+                         {R"({"echo": false, "max_tokens": 0})", "max_tokens"},
+                         {R"({"echo": true, "max_tokens": -1})", "max_tokens"},
+                         {R"({"echo": true, "max_tokens": 0, "min_tokens": 1})", "min_tokens"}});
+  expect_refused(true, {{R"({"echo": true, "max_tokens": 0})", "max_tokens"}});
 }
 
 TEST(Request, KeepsPromptsToEcho) {

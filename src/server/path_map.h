@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef HALFBYTE_SERVER_PATH_MAP_H_
+#define HALFBYTE_SERVER_PATH_MAP_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/api_error.h"
+
+namespace halfbyte::server {
+
+/// For requests that are read as an equivalent body of another format: where its fields stand in
+/// what the client wrote.
+class PathMap {
+ public:
+  void add(std::string equivalent, std::string written);
+  /// `error` about the path that the client wrote, in its message too.
+  ApiError as_written(ApiError error) const;
+
+ private:
+  std::vector<std::pair<std::string, std::string>> paths_;
+};
+
+}  // namespace halfbyte::server
+
+#endif  // HALFBYTE_SERVER_PATH_MAP_H_
