@@ -15,6 +15,7 @@ except ImportError:
 
 COMMAND, MODEL = sys.argv[1:3]
 MESSAGES = [{"role": "user", "content": "What is 12 / 4?"}]
+GREEDY = {"temperature": 0}  # newer clients have no argument for it
 
 
 class AnthropicClient(unittest.TestCase):
@@ -30,7 +31,7 @@ class AnthropicClient(unittest.TestCase):
 
     def create(self, **fields):
         return self.client.messages.create(
-            **{"model": MODEL_NAME, "messages": MESSAGES, "max_tokens": 256, "temperature": 0, **fields})
+            **{"model": MODEL_NAME, "messages": MESSAGES, "max_tokens": 256, "extra_body": GREEDY, **fields})
 
     def test_answers(self):
         message = self.create(system="Be brief.")
@@ -39,7 +40,8 @@ class AnthropicClient(unittest.TestCase):
         self.assertGreater(message.usage.output_tokens, 0)
 
     def test_streams(self):
-        with self.client.messages.stream(model=MODEL_NAME, messages=MESSAGES, max_tokens=256, temperature=0) as stream:
+        with self.client.messages.stream(
+                model=MODEL_NAME, messages=MESSAGES, max_tokens=256, extra_body=GREEDY) as stream:
             text = "".join(stream.text_stream)
             final = stream.get_final_message()
         whole = self.create()
@@ -60,7 +62,7 @@ class AnthropicClient(unittest.TestCase):
 
     def test_raises_the_error_that_fits(self):
         with self.assertRaises(anthropic.BadRequestError):
-            self.create(temperature=-1)
+            self.create(extra_body={"temperature": -1})
         with self.assertRaises(anthropic.NotFoundError):
             self.create(model="other")
         with self.assertRaises(anthropic.AuthenticationError):
