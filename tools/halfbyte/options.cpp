@@ -255,6 +255,13 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       .add_flag("--disable-radix-cache", options.disable_radix_cache,
                 "keep no prefix of finished requests in the KV cache")
       ->group(kEngineGroup);
+  add_choice<SchedulePolicy>(
+      command, "--schedule-policy",
+      {{"lpm", SchedulePolicy::kLpm}, {"fcfs", SchedulePolicy::kFcfs}},
+      "the next waiting request: lpm (the default), the one with the longest cached prefix, but "
+      "none is passed for ever; fcfs, the oldest",
+      [&options](SchedulePolicy policy) { options.schedule_policy = policy; })
+      ->group(kEngineGroup);
   command
       .add_flag("--ignore-index", options.ignore_index,
                 "read every .safetensors file, whatever the index names")
