@@ -90,6 +90,21 @@ class Formats(unittest.TestCase):
         self.assertEqual(self.server.request("DELETE", path, headers={"X-Api-Key": "secret"})[0], 200)
         self.assertEqual(self.server.request("GET", path, headers={"X-Api-Key": "secret"})[0], 404)
 
+    def test_holds_answers_to_constraints(self):
+        body = {"text": "12", "sampling_params": {"regex": "[ab]{3}", "max_new_tokens": 8}}
+        status, answer = self.server.post("/generate", body, **{"X-Api-Key": "secret"})
+        if status == 400 and answer["error"]["code"] == "unsupported_value":
+            self.skipTest(answer["error"]["message"])
+        self.assertRegex(answer["text"], "^[ab]{3}$")
+        schema = {"enum": ["left", "right"]}
+        text = {"format": {"type": "json_schema", "name": "side", "schema": schema}}
+        output = self.post("/v1/responses", {"input": QUESTION, "text": text})["output"]
+        self.assertIn(json.loads(output[0]["content"][0]["text"]), schema["enum"])
+        config = {"format": {"type": "json_schema", "schema": schema}}
+        message = self.post("/v1/messages", {"max_tokens": 20, "output_config": config,
+                                             "messages": [{"role": "user", "content": QUESTION}]})
+        self.assertIn(json.loads(message["content"][0]["text"]), schema["enum"])
+
     def test_refuses_in_the_form_of_the_path(self):
         self.assertEqual(self.post("/v1/messages", {}, 400)["type"], "error")
         self.assertEqual(self.post("/v1/responses", {"input": QUESTION, "background": True}, 400)["error"]["param"],
