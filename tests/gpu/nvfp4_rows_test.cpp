@@ -90,8 +90,9 @@ struct Output {
   void expect_equal(const char* what) const {
     const std::vector<T> got = device.download();
     std::size_t num_different = 0;
-    for (std::size_t i = 0; i < host.size(); ++i)
-      num_different += std::memcmp(&got[i], &host[i], sizeof(T)) != 0 ? 1 : 0;
+    for (std::size_t i = 0; i < host.size(); ++i) {
+      if (std::memcmp(&got[i], &host[i], sizeof(T)) != 0) ++num_different;
+    }
     EXPECT_EQ(num_different, 0U) << what << ", of " << host.size();
   }
 };
@@ -242,8 +243,8 @@ TEST_P(Nvfp4Rows, ScaleHasTheBitsOfTheHost) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Scales, Nvfp4Rows, testing::Bool(), [](const auto& info) {
-  return info.param ? "OfEachRow" : "Given";
+INSTANTIATE_TEST_SUITE_P(Scales, Nvfp4Rows, testing::Bool(), [](const auto& suite) {
+  return suite.param ? "OfEachRow" : "Given";
 });
 
 }  // namespace
