@@ -186,7 +186,9 @@ xgrammar::Grammar structural_tag(const std::string& json) {
 xgrammar::Grammar grammar_of(const GrammarSource& source) {
   switch (source.kind) {
     case GrammarSource::Kind::kJsonSchema:
-      return xgrammar::Grammar::FromJSONSchema(source.text);
+      return xgrammar::Grammar::FromJSONSchema(source.text, /*any_whitespace=*/true,
+                                               /*indent=*/std::nullopt, /*separators=*/std::nullopt,
+                                               /*strict_mode=*/true, kMaxJsonBlanks);
     case GrammarSource::Kind::kRegex:
       return xgrammar::Grammar::FromRegex(source.text);
     case GrammarSource::Kind::kStructuralTag:

@@ -71,7 +71,10 @@ Json literal(std::string_view text) {
 Json tag(const std::string& begin, const CallableTool& tool, const std::string& end) {
   return {{"type", "tag"},
           {"begin", begin},
-          {"content", {{"type", "json_schema"}, {"json_schema", Json::parse(tool.arguments.json)}}},
+          {"content",
+           {{"type", "json_schema"},
+            {"json_schema", Json::parse(tool.arguments.json)},
+            {"max_whitespace_cnt", kMaxJsonBlanks}}},
           {"end", end}};
 }
 

@@ -31,6 +31,10 @@ inline constexpr std::size_t kMaxGrammarChoices = 1024;
 inline constexpr int kMaxGrammarDepth = 64;
 inline constexpr std::size_t kMaxGrammarRules = 1000;
 
+/// White space of JSON comes in runs of at most so many characters: without a bound a model that
+/// has lost its way writes nothing else until max_tokens.
+inline constexpr int kMaxJsonBlanks = 16;
+
 GrammarSource schema_source(CheckedSchema schema);
 /// Any JSON object.
 GrammarSource json_object_source();

@@ -189,6 +189,17 @@ TEST(Grammar, AllowsBracesOfAnyObjectAndNoList) {
   }
 }
 
+// Of every kind that JSON has; in tokens of one and of five.
+TEST(Grammar, BoundsWhiteSpaceOfJson) {
+  GrammarCompiler compiler(vocabulary({"{", "}", " ", "\n    ", "\t", "\r"}));
+  const auto constraint = constraint_of(compiler, json_object_source());
+  for (const std::int32_t id : {2, 5, 5, 5})
+    ASSERT_TRUE(constraint->accept(id).ok());
+  EXPECT_EQ(allowed_ids(*constraint, 8), (std::set<std::int32_t>{3, 4, 6, 7}));
+  ASSERT_TRUE(constraint->accept(6).ok());
+  EXPECT_EQ(allowed_ids(*constraint, 8), std::set<std::int32_t>{3});
+}
+
 // RFC 8259: no control character, no quote and no backslash stand for themselves in a string.
 TEST(Grammar, KeepsStringsOfJsonWhole) {
   GrammarCompiler compiler(vocabulary({"\"", "a", "\t", "\n", "\x01", "\x1F", "\\", "ab\"", "a\"b",
