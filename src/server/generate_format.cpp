@@ -107,8 +107,21 @@ class GenerateConversion {
       return reader_.fail("text", "want one of text and input_ids: a prompt, or a list of them");
     }
     paths_.add("prompt", text != nullptr ? "text" : "input_ids");
-    if (ids != nullptr && !ids->is_array()) reader_.array("input_ids");  // fails
     completion_["prompt"] = text != nullptr ? *text : *ids;
+    check_kind(text != nullptr);
+  }
+
+  // A completion's prompt is texts or ids; here each has its name.
+  void check_kind(bool is_text) {
+    const Json& prompt = completion_["prompt"];
+    const auto check = [&](const Json& one) {
+      if (one.is_string() == is_text) return;
+      reader_.fail_type(is_text ? "text" : "input_ids",
+                        is_text ? "a text or a list of texts" : "a list of ids, or a list of those",
+                        one);
+    };
+    if (!prompt.is_array()) return check(prompt);
+    std::ranges::for_each(prompt, check);
   }
 
   void add_sampling(const Json& sampling) {

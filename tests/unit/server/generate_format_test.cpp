@@ -129,6 +129,8 @@ TEST(GenerateRequest, NamesFieldsAsTheyWereWritten) {
        {R"({"text": ""})", "text"},
        {R"({"text": ["a", ""]})", "text[1]"},
        {R"({"input_ids": "a"})", "input_ids"},
+       {R"({"input_ids": ["a"]})", "input_ids"},
+       {R"({"text": [1]})", "text"},
        {R"({"input_ids": [2048]})", "input_ids"},
        {R"({"input_ids": [[1], []]})", "input_ids[1]"},
        {R"({"text": "a", "sampling_params": []})", "sampling_params"},
