@@ -135,6 +135,13 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(json.loads(result.stdout)["completion_tokens"], 2)
         self.assertEqual(result.stdout.count(b"\n"), 1)
 
+    # The shipped model declares quantised activations.
+    def test_plan_takes_the_kernels_of_a_gpu_that_is_not_there(self):
+        for profile, backend in (("h200", "cuda_sm90 in w4a16"), ("b200", "cuda_sm100 in w4a4")):
+            result = halfbyte("plan", MODEL, "--device-profile", profile, "--dtype", "bfloat16")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn(f"backend: {backend}: ".encode(), result.stdout)
+
     def test_an_interrupted_answer_ends_with_130(self):
         slow = ["--moe-runner-backend", "reference", "--moe-activation-mode", "w4a16"]  # seconds, on any machine
         command = [HALFBYTE, "run", MODEL, "--prompt", "Hi", "--ignore-eos", "--max-new-tokens", "900", *slow]
