@@ -77,11 +77,33 @@ Status guarded(StatusCode code, const Call& call) {
 
 // ---- one answer
 
+using Mask = std::vector<std::uint32_t>;  // a bit per token, as of fill_mask()
+
+bool holds(const Mask& mask, std::int32_t token_id) {
+  const auto id = static_cast<std::size_t>(token_id);
+  return token_id >= 0 && id / 32 < mask.size() && ((mask[id / 32] >> (id % 32)) & 1U) != 0;
+}
+
+bool has_controls(std::string_view text) {
+  return std::ranges::any_of(text,
+                             [](char c) { return c >= 0 && c < ' ' && c != '\n' && c != '\r'; });
+}
+
+// Tokens with control characters that do not end lines.
+Mask tokens_with_controls(const AnswerVocabulary& vocabulary) {
+  Mask mask((vocabulary.tokens.size() + 31) / 32);
+  for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    if (has_controls(vocabulary.tokens[id])) mask[id / 32] |= std::uint32_t{1} << (id % 32);
+  }
+  return mask;
+}
+
 class GrammarConstraint : public TokenConstraint {
  public:
   GrammarConstraint(const xgrammar::CompiledGrammar& compiled,
-                    std::shared_ptr<const ReasoningTokens> tokens)
-      : matcher_(compiled), tokens_(std::move(tokens)) {}
+                    std::shared_ptr<const ReasoningTokens> tokens,
+                    std::shared_ptr<const Mask> forbidden)
+      : matcher_(compiled), tokens_(std::move(tokens)), forbidden_(std::move(forbidden)) {}
 
   Status fill_mask(std::span<std::uint32_t> mask) override {
     return guarded(StatusCode::kInternal, [&]() -> Status {
@@ -98,6 +120,7 @@ class GrammarConstraint : public TokenConstraint {
                          .strides = nullptr,
                          .byte_offset = 0};
       matcher_.FillNextTokenBitmask(&tensor);
+      if (forbidden_ != nullptr) forbid(mask);
       return {};
     });
   }
@@ -120,7 +143,14 @@ class GrammarConstraint : public TokenConstraint {
   }
 
  private:
+  void forbid(std::span<std::uint32_t> mask) const {
+    for (std::size_t i = 0; i < forbidden_->size(); ++i) {
+      mask[i] &= ~(*forbidden_)[i];
+    }
+  }
+
   bool take(std::int32_t token_id) {
+    if (forbidden_ != nullptr && holds(*forbidden_, token_id)) return false;
     if (!matcher_.AcceptToken(token_id)) return false;
     ++num_taken_;
     return true;
@@ -143,8 +173,9 @@ class GrammarConstraint : public TokenConstraint {
 
   xgrammar::GrammarMatcher matcher_;
   std::shared_ptr<const ReasoningTokens> tokens_;
-  int num_taken_ = 0;  // by the matcher
-  int num_ends_ = 0;   // behind them
+  std::shared_ptr<const Mask> forbidden_;  // null: none
+  int num_taken_ = 0;                      // by the matcher
+  int num_ends_ = 0;                       // behind them
 };
 
 // ---- compiling
@@ -153,7 +184,7 @@ class GrammarConstraint : public TokenConstraint {
 // would let a quote or a line break into the string.
 bool keeps_strings_whole(const std::string& pattern) {
   const bool is_ascii = std::ranges::all_of(pattern, [](char c) { return c >= ' ' && c <= '~'; });
-  if (!is_ascii) return false;
+  if (!is_ascii || count_repetitions(pattern) > kMaxPatternRepetitions) return false;
   std::string quoted;
   for (const char c : pattern) {
     if (c == '"' || c == '\\') quoted += '\\';
@@ -169,8 +200,9 @@ Status check_patterns(const GrammarSource& source) {
     if (keeps_strings_whole(pattern)) continue;
     return {StatusCode::kUnsupported,
             fmt::format("the \"pattern\" \"{}\" is not supported: want a regular expression in "
-                        "ASCII that needs no escapes in a string of JSON",
-                        pattern)};
+                        "ASCII that needs no escapes in a string of JSON and repeats at most {} "
+                        "times",
+                        pattern, kMaxPatternRepetitions)};
   }
   return {};
 }
@@ -211,6 +243,7 @@ xgrammar::CompiledGrammar compile_source(xgrammar::GrammarCompiler& compiler,
 struct Grammar::Impl {
   xgrammar::CompiledGrammar compiled;
   std::shared_ptr<const ReasoningTokens> tokens;
+  std::shared_ptr<const Mask> forbidden;  // null: none
 };
 
 Grammar::Grammar(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -218,7 +251,8 @@ Grammar::Grammar(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Grammar::~Grammar() = default;
 
 std::unique_ptr<TokenConstraint> Grammar::make_constraint(Reasoning reasoning) const {
-  auto content = std::make_unique<GrammarConstraint>(impl_->compiled, impl_->tokens);
+  auto content =
+      std::make_unique<GrammarConstraint>(impl_->compiled, impl_->tokens, impl_->forbidden);
   if (reasoning == Reasoning::kNone) return content;
   return std::make_unique<ReasoningGate>(impl_->tokens, std::move(content), reasoning);
 }
@@ -226,7 +260,8 @@ std::unique_ptr<TokenConstraint> Grammar::make_constraint(Reasoning reasoning) c
 // Its own cache has no bound in entries, and its threads would warn elsewhere: both are off.
 struct GrammarCompiler::Impl {
   explicit Impl(AnswerVocabulary vocabulary)
-      : tokens(std::make_shared<ReasoningTokens>(std::move(vocabulary))) {}
+      : tokens(std::make_shared<ReasoningTokens>(std::move(vocabulary))),
+        controls(std::make_shared<Mask>(tokens_with_controls(tokens->vocabulary))) {}
 
   using Entry = std::pair<std::string, std::shared_ptr<const Grammar>>;
 
@@ -236,6 +271,7 @@ struct GrammarCompiler::Impl {
   Result<std::shared_ptr<const Grammar>> compile(const GrammarSource& source);
 
   std::shared_ptr<const ReasoningTokens> tokens;
+  std::shared_ptr<const Mask> controls;
   std::once_flag started;
   std::optional<xgrammar::GrammarCompiler> compiler;
   std::mutex mutex;        // of the cache
@@ -273,8 +309,8 @@ Result<std::shared_ptr<const Grammar>> GrammarCompiler::Impl::compile(const Gram
   Status status = guarded(StatusCode::kInvalidArgument, [&]() -> Status {
     xgrammar::GrammarCompiler& ready = start();
     HALFBYTE_RETURN_IF_ERROR(check_patterns(source));
-    grammar = std::make_shared<const Grammar>(
-        std::make_unique<Grammar::Impl>(Grammar::Impl{compile_source(ready, source), tokens}));
+    grammar = std::make_shared<const Grammar>(std::make_unique<Grammar::Impl>(Grammar::Impl{
+        compile_source(ready, source), tokens, source.forbids_controls ? controls : nullptr}));
     return {};
   });
   if (!status.ok()) return status;

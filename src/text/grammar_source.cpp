@@ -15,6 +15,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::size_t kTooMany = 1000000;  // beyond every limit; products stay below 2^64
+
 Status too_large(std::string_view what, std::size_t got, std::size_t limit) {
   return {StatusCode::kInvalidArgument,
           fmt::format("the grammar has {} {}, want at most {}", got, what, limit)};
@@ -36,6 +38,30 @@ Status check_depth(std::string_view text) {
   }
   if (deepest <= kMaxGrammarDepth) return {};
   return too_large("levels of parentheses", static_cast<std::size_t>(deepest), kMaxGrammarDepth);
+}
+
+// What is inside the braces that begin at `at`: the upper bound, or the lower one where there is no
+// other; 1 for anything else.
+std::size_t repetitions_at(std::string_view text, std::size_t at) {
+  std::size_t number = 0;
+  std::size_t last = 1;
+  for (std::size_t i = at + 1; i < text.size() && text[i] != '}'; ++i) {
+    if (text[i] == ',') {
+      number = 0;
+    } else if (text[i] >= '0' && text[i] <= '9') {
+      number = std::min(number * 10 + static_cast<std::size_t>(text[i] - '0'), kTooMany);
+      last = std::max<std::size_t>(number, 1);
+    } else {
+      return 1;
+    }
+  }
+  return last;
+}
+
+Status check_repetitions(std::string_view text) {
+  const std::size_t count = count_repetitions(text);
+  if (count <= kMaxRepetitions) return {};
+  return too_large("repetitions in one another", count, kMaxRepetitions);
 }
 
 std::size_t count_rules(std::string_view text) {
@@ -129,8 +155,28 @@ Json deepseek_calls(const std::vector<CallableTool>& tools, bool one_call) {
 
 }  // namespace
 
+std::size_t count_repetitions(std::string_view text) {
+  std::vector<std::size_t> open = {1};  // of each group around: the most that is inside so far
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool repeats = i + 1 < text.size() && text[i + 1] == '{';
+    const std::size_t times = repeats ? repetitions_at(text, i + 1) : 1;
+    std::size_t inside = 1;
+    if (text[i] == '(') {
+      open.push_back(1);
+      continue;
+    }
+    if (text[i] == ')' && open.size() > 1) {
+      inside = open.back();
+      open.pop_back();
+    }
+    open.back() = std::max(open.back(), std::min(inside * times, kTooMany));
+  }
+  return *std::ranges::max_element(open);
+}
+
 GrammarSource schema_source(CheckedSchema schema) {
-  return {GrammarSource::Kind::kJsonSchema, std::move(schema.json), std::move(schema.patterns)};
+  return {GrammarSource::Kind::kJsonSchema, std::move(schema.json), std::move(schema.patterns),
+          schema.has_lengths};
 }
 
 GrammarSource json_object_source() {
@@ -140,12 +186,14 @@ GrammarSource json_object_source() {
 Result<GrammarSource> regex_source(std::string_view regex) {
   HALFBYTE_RETURN_IF_ERROR(check_size(regex));
   HALFBYTE_RETURN_IF_ERROR(check_depth(regex));
+  HALFBYTE_RETURN_IF_ERROR(check_repetitions(regex));
   return GrammarSource{GrammarSource::Kind::kRegex, std::string(regex)};
 }
 
 Result<GrammarSource> ebnf_source(std::string_view grammar) {
   HALFBYTE_RETURN_IF_ERROR(check_size(grammar));
   HALFBYTE_RETURN_IF_ERROR(check_depth(grammar));
+  HALFBYTE_RETURN_IF_ERROR(check_repetitions(grammar));
   const std::size_t rules = count_rules(grammar);
   if (rules > kMaxGrammarRules) return too_large("rules", rules, kMaxGrammarRules);
   return GrammarSource{GrammarSource::Kind::kEbnf, std::string(grammar)};
@@ -175,6 +223,7 @@ GrammarSource tool_call_source(ToolCallFormat format,
                        Json({{"type", "structural_tag"}, {"format", calls}}).dump()};
   for (const CallableTool& tool : tools) {
     std::ranges::copy(tool.arguments.patterns, std::back_inserter(source.string_patterns));
+    source.forbids_controls = source.forbids_controls || tool.arguments.has_lengths;
   }
   return source;
 }

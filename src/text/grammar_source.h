@@ -22,6 +22,9 @@ struct GrammarSource {
   std::string text;
   // Of JSON schemas: each has to be one that leaves a string of JSON a string.
   std::vector<std::string> string_patterns = {};
+  // Of JSON schemas: no token with a control character but for the ends of lines is allowed, for
+  // XGrammar lets them into strings whose length is bounded.
+  bool forbids_controls = false;
 };
 
 /// Bytes of a source at most, alternatives, levels of parentheses and rules: compiling takes stack
@@ -30,6 +33,11 @@ inline constexpr std::size_t kMaxGrammarBytes = 256 * 1024;
 inline constexpr std::size_t kMaxGrammarChoices = 1024;
 inline constexpr int kMaxGrammarDepth = 64;
 inline constexpr std::size_t kMaxGrammarRules = 1000;
+/// Repetitions {m,n} at most, those inside of others multiplied: of a grammar, whose masks take
+/// time by them, and of a schema's pattern, whose automaton does.
+inline constexpr std::size_t kMaxRepetitions = 10000;
+inline constexpr std::size_t kMaxPatternRepetitions = 256;
+std::size_t count_repetitions(std::string_view text);
 
 /// White space of JSON comes in runs of at most so many characters: without a bound a model that
 /// has lost its way writes nothing else until max_tokens.

@@ -28,11 +28,7 @@ class SchemaWalk {
     for (const auto& [place, addition] : additions_) {
       root_.at(place).update(addition);
     }
-    for (const Pointer& place : lengths_) {
-      root_.at(place).erase("minLength");
-      root_.at(place).erase("maxLength");
-    }
-    return CheckedSchema{root_.dump(), std::move(patterns_)};
+    return CheckedSchema{root_.dump(), std::move(patterns_), has_lengths_};
   }
 
  private:
@@ -82,8 +78,8 @@ class SchemaWalk {
   Json root_;
   std::set<std::string> visited_;                    // places
   std::vector<std::pair<Pointer, Json>> additions_;  // made at the end: places stay what they are
-  std::vector<Pointer> lengths_;                     // of strings whose lengths are a pattern now
   std::vector<std::string> patterns_;
+  bool has_lengths_ = false;  // of strings
 };
 
 Status SchemaWalk::visit(const Pointer& place, int depth) {
@@ -254,16 +250,7 @@ Status SchemaWalk::check_string(const Schema& schema) {
   if (has_format && !is_schema_format(format->get<std::string>())) {
     return unsupported(schema, fmt::format("the \"format\" {} is not supported", brief(*format)));
   }
-  if (!has_length) return {};
-  const std::int64_t shortest = schema.json.value("minLength", std::int64_t{0});
-  const std::int64_t longest = schema.json.value("maxLength", std::int64_t{-1});
-  if (longest >= 0 && shortest > longest) {
-    return invalid(schema, "\"minLength\" is more than \"maxLength\"");
-  }
-  const std::string end = longest < 0 ? "" : std::to_string(longest);
-  patterns_.push_back(fmt::format("^.{{{},{}}}$", shortest, end));
-  additions_.emplace_back(schema.place, Json{{"pattern", patterns_.back()}});
-  lengths_.push_back(schema.place);
+  has_lengths_ = has_lengths_ || has_length;
   return {};
 }
 

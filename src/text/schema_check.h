@@ -18,6 +18,7 @@ inline constexpr std::size_t kMaxSchemas = 4096;
 struct CheckedSchema {
   std::string json;
   std::vector<std::string> patterns;  // of strings in it
+  bool has_lengths = false;           // of strings
 };
 
 /// Checks a JSON Schema before a grammar is made of it, for the compiler leaves out silently what
@@ -25,9 +26,9 @@ struct CheckedSchema {
 ///   - objects have the properties that are listed, in that order, and others only where
 ///     additionalProperties says so, or where none are listed; arrays with prefixItems end there
 ///     unless there is `items`;
-///   - a schema without `type` gets the one that its keywords are about;
-///   - lengths of a string become a pattern (such a string has no escapes).
-/// `pattern` describes the whole string. Annotations are kept and mean nothing.
+///   - a schema without `type` gets the one that its keywords are about.
+/// `pattern` describes the whole string; one under a pattern or a length has no escapes.
+/// Annotations are kept and mean nothing.
 ///
 /// @return kUnsupported: a keyword that grammars cannot keep, or not beside another one, by its
 ///         name and JSON pointer; kInvalidArgument: no JSON, no schema, a reference to nothing or
