@@ -56,6 +56,7 @@ struct ServeOptions {
   std::int64_t request_timeout_s = 0;
   std::int64_t watchdog_timeout_s = 300;
   std::int64_t stream_interval = 1;
+  bool constrains_output = true;
   bool protect_metrics = false;
   bool exit_on_failure = false;
   std::string admin_api_key;
@@ -148,6 +149,7 @@ server::ApiOptions api_options(const ServeOptions& options) {
   api.model_path = options.engine.model_path;
   api.request_timeout = std::chrono::seconds(options.request_timeout_s);
   api.stream_interval = options.stream_interval;
+  api.constrains_output = options.constrains_output;
   api.protect_metrics = options.protect_metrics;
   api.version = HALFBYTE_VERSION;
   api.notice = print_notice;
@@ -286,6 +288,16 @@ class ServerOptions {
             "temperature, top_p, top_k, min_p and repetition_penalty of requests without them: "
             "the model's generation_config.json, or 1, 1, off, 0 and 1")
         ->check(CLI::IsMember({"model", "openai"}))
+        ->group(kServerGroup);
+    command_
+        .add_option_function<std::string>(
+            "--grammar-backend",
+            [options = &options_](const std::string& name) {
+              options->constrains_output = name == "xgrammar";
+            },
+            "what holds answers to schemas and grammars; none: requests for it are refused")
+        ->check(CLI::IsMember({"xgrammar", "none"}))
+        ->default_str("xgrammar")
         ->group(kServerGroup);
     add("--tool-call-parser", options_.text.tool_call_parser,
         "how the model writes tool calls; auto: by its vocabulary")
