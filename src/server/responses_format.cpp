@@ -85,8 +85,8 @@ class ResponsesWriter : public BlockWriter {
   std::string final_events(const Place& place) override;
   Json whole(const Place&) override { return response_; }
 
-  std::string event(std::string_view type, Json members);
-  std::string item_event(std::string_view type, Json members);
+  std::string event(std::string_view type, const Json& members);
+  std::string item_event(std::string_view type, const Json& members);
   static const ItemForm& form_of(const Block& block) {
     return kForms.at(static_cast<std::size_t>(block.kind));
   }
@@ -231,18 +231,18 @@ Json ResponsesWriter::item_of(std::size_t idx, bool is_whole) const {
 
 // ---------------------------------------------------------------- events
 
-std::string ResponsesWriter::event(std::string_view type, Json members) {
+std::string ResponsesWriter::event(std::string_view type, const Json& members) {
   Json json = {{"type", type}, {"sequence_number", sequence_number_++}};
   json.update(members);
   return to_typed_event(json);
 }
 
 // About what is in the last item.
-std::string ResponsesWriter::item_event(std::string_view type, Json members) {
+std::string ResponsesWriter::item_event(std::string_view type, const Json& members) {
   Json json = {{"item_id", item_id(last_idx())}, {"output_index", last_idx()}};
   if (blocks().back().kind != BlockKind::kCall) json["content_index"] = 0;
   json.update(members);
-  return event(type, std::move(json));
+  return event(type, json);
 }
 
 std::string ResponsesWriter::open_event(const Block& block) {
@@ -257,7 +257,7 @@ std::string ResponsesWriter::more_event(const Block& block,
                                         const Tokens& tokens) {
   Json members = {{"delta", text}};
   if (block.kind == BlockKind::kText) members["logprobs"] = logprobs_of(tokens);
-  return item_event(fmt::format("{}.delta", form_of(block).event), std::move(members));
+  return item_event(fmt::format("{}.delta", form_of(block).event), members);
 }
 
 std::string ResponsesWriter::close_event(const Block& block) {
@@ -265,7 +265,7 @@ std::string ResponsesWriter::close_event(const Block& block) {
   Json members = {{is_call ? "arguments" : "text", block.text}};
   if (is_call) members["name"] = block.name;
   if (block.kind == BlockKind::kText) members["logprobs"] = logprobs_of(block.tokens);
-  std::string events = item_event(fmt::format("{}.done", form_of(block).event), std::move(members));
+  std::string events = item_event(fmt::format("{}.done", form_of(block).event), members);
   if (!is_call) {
     events += item_event("response.content_part.done", {{"part", part_of(block, true)}});
   }
@@ -275,7 +275,7 @@ std::string ResponsesWriter::close_event(const Block& block) {
 
 // ---------------------------------------------------------------- requests
 
-Json given_or(const Json& body, std::string_view name, Json otherwise) {
+Json given_or(const Json& body, std::string_view name, const Json& otherwise) {
   Json given = member_of(body, name);
   return given.is_null() ? otherwise : given;
 }
