@@ -59,14 +59,21 @@ bool PrefixCache::is_there(const PrefixMatch& match) const {
 void PrefixCache::update(PrefixMatch& match,
                          std::string_view salt,
                          std::span<const std::int32_t> tokens) const {
-  if (!is_there(match)) match = {};
+  if (!is_there(match)) {
+    match = {};
+  } else if (match.updated_at == num_inserted_ && match.num_tokens == tokens.size()) {
+    return;
+  }
+  const std::size_t num_tokens = tokens.size();
   tokens = tokens.subspan(static_cast<std::size_t>(match.num_blocks * kKvBlockTokens));
   std::int32_t block = child_of(salt, match.last_block, tokens);
   while (block != kNone) {
-    match = {match.num_blocks + 1, block, node(block).inserted_at};
+    match = {match.num_blocks + 1, block, node(block).inserted_at, 0, 0};
     tokens = tokens.subspan(kKvBlockTokens);
     block = child_of(salt, block, tokens);
   }
+  match.updated_at = num_inserted_;
+  match.num_tokens = num_tokens;
 }
 
 void PrefixCache::hold(std::span<const std::int32_t> path) {

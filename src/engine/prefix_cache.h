@@ -22,6 +22,8 @@ struct PrefixMatch {
   std::int64_t num_blocks = 0;
   std::int32_t last_block = -1;
   std::int64_t inserted_at = 0;  // of last_block: it may have come back for other tokens
+  std::int64_t updated_at = 0;   // blocks inserted until then
+  std::size_t num_tokens = 0;    // that it was among: no more of them and no more blocks, no change
 };
 
 /// A radix tree over whole cache blocks of one rank: which block holds K and V of which tokens

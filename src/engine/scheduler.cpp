@@ -112,9 +112,8 @@ Scheduler::Queue::iterator Scheduler::choose(Queue& queue) {
   if (queue.empty()) return queue.end();
   Sequence& first = *queue.front();
   const bool is_overdue = num_admissions_ >= first.admit_by;
-  if (policy_ == SchedulePolicy::kLpm && !first.was_admitted && !is_overdue) {
-    return choose_longest_prefix();
-  }
+  const bool compares = policy_ == SchedulePolicy::kLpm && blocks_.keeps_prefixes();
+  if (compares && !first.was_admitted && !is_overdue) return choose_longest_prefix();
   const bool waits = step_computes_prefix_of(first, blocks_.match_prefix(first));
   return waits ? queue.end() : queue.begin();
 }
