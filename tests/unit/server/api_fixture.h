@@ -152,7 +152,7 @@ class ApiTest : public ::testing::Test {
   double metric(const std::string& name) { return value_in(get("/metrics").body, name); }
   // Nothing runs and nothing waits, in one answer: between two a request may go from here to there.
   bool wait_until_idle() {
-    for (int i = 0; i < 500; ++i) {
+    for (int i = 0; i < 2000; ++i) {
       const std::string metrics = get("/metrics").body;
       if (value_in(metrics, "halfbyte:num_running_reqs") == 0.0 &&
           value_in(metrics, "halfbyte:num_queue_reqs") == 0.0)
