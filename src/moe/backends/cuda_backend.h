@@ -25,6 +25,10 @@ Status can_use_cuda_device(std::string_view backend,
                            std::string_view family,
                            const DeviceLimits& limits);
 
+/// Ok for what the kernels of CUDA devices take: NVFP4 experts, x in bf16, router weights at the
+/// end.
+Status check_cuda_spec(std::string_view backend, const MoeSpec& spec);
+
 /// The device's name and multiprocessors, or why there is none.
 std::string cuda_device_note();
 
@@ -39,12 +43,15 @@ struct ExpectedLoad {
 };
 ExpectedLoad expected_load(const ExpertPlan& plan, std::int64_t num_tokens);
 
-/// What the host can see of a step's tokens: kInvalidArgument, or kCapacityExceeded.
-Status check_cuda_step(const ExpertPlan& plan,
-                       const DispatchedTokens& tokens,
-                       const ExpertOutput& output,
-                       Workspace workspace,
-                       const device::Stream* stream);
+/// Rows of what by_projection() gives.
+inline constexpr int kGate = 0;
+inline constexpr int kUp = 1;
+inline constexpr int kDown = 2;
+/// [3, L], from one value per local expert each; the gate's are 1 where the activation has none.
+std::vector<float> by_projection(const ExpertPlan& plan,
+                                 const std::vector<float>& gate,
+                                 const std::vector<float>& up,
+                                 const std::vector<float>& down);
 
 /// A step without routes, with which warm_up launches every kernel once. The workspace of a plan
 /// starts with its offsets and counts.
@@ -52,10 +59,59 @@ void add_step_without_routes(ExpertPlan& plan);
 DispatchedTokens step_without_routes(const ExpertPlan& plan,
                                      std::int64_t num_tokens,
                                      Workspace workspace);
-/// Zeroes them, in stream order.
-Status clear_step_without_routes(const ExpertPlan& plan,
-                                 Workspace workspace,
-                                 const device::Stream& stream);
+
+/// What every call of a CUDA device's backend begins with: whether it can be. Then the backend's
+/// own part has its turn, with a stream that is there.
+class CudaBackend : public ExpertBackend {
+ public:
+  DeviceKind device_kind() const final { return DeviceKind::kCuda; }
+  Result<ExpertPlan> plan(ExpertPlan request) const final;
+  Status prepare(const ExpertPlan& plan,
+                 std::int64_t local_expert_idx,
+                 const CanonicalExpert& expert,
+                 PreparedExpertWeights& prepared,
+                 device::Stream* stream) final;
+  Status set_scales(const ExpertPlan& plan,
+                    const ExpertScales& scales,
+                    PreparedExpertWeights& prepared,
+                    device::Stream* stream) final;
+  Status warm_up(const ExpertPlan& plan,
+                 const PreparedExpertWeights& prepared,
+                 Workspace workspace,
+                 device::Stream* stream) final;
+  Status run(const ExpertPlan& plan,
+             const PreparedExpertWeights& prepared,
+             const DispatchedTokens& tokens,
+             const ExpertOutput& output,
+             Workspace workspace,
+             device::Stream* stream) final;
+
+ private:
+  /// `request` has a mode, and can_use() and can_run() are ok.
+  virtual Result<ExpertPlan> make_plan(ExpertPlan request) const = 0;
+  virtual Status prepare_expert(const ExpertPlan& plan,
+                                std::int64_t local_expert_idx,
+                                const CanonicalExpert& expert,
+                                PreparedExpertWeights& prepared,
+                                const device::Stream& stream) = 0;
+  virtual Status replace_scales(const ExpertPlan& plan,
+                                const ExpertScales& scales,
+                                PreparedExpertWeights& prepared,
+                                const device::Stream& stream) = 0;
+  /// Launches each kernel that a step may take once, with step_without_routes(), which is zeroed,
+  /// so that the driver has loaded it.
+  virtual Status launch_every_step(const ExpertPlan& plan,
+                                   const PreparedExpertWeights& prepared,
+                                   Workspace workspace,
+                                   const device::Stream& stream) = 0;
+  /// Into `rows`.
+  virtual Status launch_step(const ExpertPlan& plan,
+                             const PreparedExpertWeights& prepared,
+                             const DispatchedTokens& tokens,
+                             void* rows,
+                             Workspace workspace,
+                             const device::Stream& stream) = 0;
+};
 
 /// What a plan's batches launch from so many tokens on.
 template <typename Step>

@@ -12,19 +12,11 @@
 #include "moe/backends/cuda_backend.h"
 #include "moe/backends/cuda_sm100_plan.h"
 #include "moe/backends/cuda_sm100_weights.h"
-#include "moe/backends/host_backend.h"
 
 namespace halfbyte {
 namespace {
 
-constexpr int kGate = 0;
-constexpr int kUp = 1;
-constexpr int kDown = 2;
 constexpr std::string_view kNeverRun = "compiled, never run on such a device";
-
-Status wrong(std::string_view what) {
-  return {StatusCode::kInvalidArgument, fmt::format("cuda_sm100: {}", what)};
-}
 
 // One step on its way to the device.
 struct Launch {
@@ -144,10 +136,9 @@ Status run_step(const Launch& launch, const Sm100Step& step) {
   return launch.dynamic() ? scale_rows(launch, routes) : Status();
 }
 
-class Sm100Backend final : public ExpertBackend {
+class Sm100Backend final : public CudaBackend {
  public:
   std::string_view name() const override { return "cuda_sm100"; }
-  DeviceKind device_kind() const override { return DeviceKind::kCuda; }
 
   Status can_use(const DeviceLimits& limits) const override {
     HALFBYTE_RETURN_IF_ERROR(
@@ -169,76 +160,65 @@ class Sm100Backend final : public ExpertBackend {
     return spec.declares_activation_quantization ? ActivationMode::kW4a4 : ActivationMode::kW4a16;
   }
 
-  Result<ExpertPlan> plan(ExpertPlan request) const override {
-    if (request.mode == ActivationMode::kAuto) request.mode = resolve_auto(request.spec);
-    HALFBYTE_RETURN_IF_ERROR(can_use(request.limits));
-    HALFBYTE_RETURN_IF_ERROR(can_run(request.spec, request.mode));
-    return plan_sm100(std::move(request));
-  }
-
   Result<std::unique_ptr<PreparedExpertWeights>> allocate(const ExpertPlan& plan) override {
     HALFBYTE_ASSIGN_OR_RETURN(auto prepared,
                               allocate_sm100_experts(plan, staging_.of(plan.limits.device.index)));
     return std::unique_ptr<PreparedExpertWeights>(std::move(prepared));
   }
 
-  Status prepare(const ExpertPlan& plan,
-                 std::int64_t local_expert_idx,
-                 const CanonicalExpert& expert,
-                 PreparedExpertWeights& prepared,
-                 device::Stream* stream) override {
-    HALFBYTE_RETURN_IF_ERROR(check_expert(plan, local_expert_idx, expert));
-    if (stream == nullptr) return wrong("loading needs a stream");
+ private:
+  Result<ExpertPlan> make_plan(ExpertPlan request) const override {
+    return plan_sm100(std::move(request));
+  }
+
+  Status prepare_expert(const ExpertPlan& plan,
+                        std::int64_t local_expert_idx,
+                        const CanonicalExpert& expert,
+                        PreparedExpertWeights& prepared,
+                        const device::Stream& stream) override {
     return prepare_sm100_expert(plan, local_expert_idx, expert,
-                                static_cast<PreparedSm100Experts&>(prepared), *stream);
+                                static_cast<PreparedSm100Experts&>(prepared), stream);
   }
 
-  Status set_scales(const ExpertPlan& plan,
-                    const ExpertScales& scales,
-                    PreparedExpertWeights& prepared,
-                    device::Stream* stream) override {
-    HALFBYTE_RETURN_IF_ERROR(check_scales(plan, scales));
-    if (stream == nullptr) return wrong("loading needs a stream");
-    return set_sm100_scales(plan, scales, static_cast<PreparedSm100Experts&>(prepared), *stream);
+  Status replace_scales(const ExpertPlan& plan,
+                        const ExpertScales& scales,
+                        PreparedExpertWeights& prepared,
+                        const device::Stream& stream) override {
+    return set_sm100_scales(plan, scales, static_cast<PreparedSm100Experts&>(prepared), stream);
   }
 
-  // Launches each kernel that a step may take once, so that the driver has loaded it.
-  Status warm_up(const ExpertPlan& plan,
-                 const PreparedExpertWeights& prepared,
-                 Workspace workspace,
-                 device::Stream* stream) override;
+  Status launch_every_step(const ExpertPlan& plan,
+                           const PreparedExpertWeights& prepared,
+                           Workspace workspace,
+                           const device::Stream& stream) override;
 
-  Status run(const ExpertPlan& plan,
-             const PreparedExpertWeights& prepared,
-             const DispatchedTokens& tokens,
-             const ExpertOutput& output,
-             Workspace workspace,
-             device::Stream* stream) override {
-    HALFBYTE_RETURN_IF_ERROR(check_cuda_step(plan, tokens, output, workspace, stream));
-    return run_step({plan, static_cast<const PreparedSm100Experts&>(prepared), tokens,
-                     output.rows.data, workspace, *stream, sm100_workspace(plan)},
+  Status launch_step(const ExpertPlan& plan,
+                     const PreparedExpertWeights& prepared,
+                     const DispatchedTokens& tokens,
+                     void* rows,
+                     Workspace workspace,
+                     const device::Stream& stream) override {
+    return run_step({plan, static_cast<const PreparedSm100Experts&>(prepared), tokens, rows,
+                     workspace, stream, sm100_workspace(plan)},
                     choose_sm100_step(plan, tokens.num_rows));
   }
 
- private:
   OnePerDevice<Sm100Staging> staging_;
 };
 
-Status Sm100Backend::warm_up(const ExpertPlan& plan,
-                             const PreparedExpertWeights& prepared,
-                             Workspace workspace,
-                             device::Stream* stream) {
-  if (stream == nullptr) return wrong("warming up needs a stream");
-  HALFBYTE_RETURN_IF_ERROR(clear_step_without_routes(plan, workspace, *stream));
+Status Sm100Backend::launch_every_step(const ExpertPlan& plan,
+                                       const PreparedExpertWeights& prepared,
+                                       Workspace workspace,
+                                       const device::Stream& stream) {
   for (const Sm100Range& range : list_sm100_steps(plan)) {
     DispatchedTokens tokens = step_without_routes(plan, 1, workspace);
     // Any row will do, since no route reads its codes: scales of 128 rows are longer than a row.
     tokens.x.data = workspace.data + sm100_workspace(plan).route_scale;
     HALFBYTE_RETURN_IF_ERROR(run_step({plan, static_cast<const PreparedSm100Experts&>(prepared),
-                                       tokens, nullptr, workspace, *stream, sm100_workspace(plan)},
+                                       tokens, nullptr, workspace, stream, sm100_workspace(plan)},
                                       range.step));
   }
-  return stream->synchronize();
+  return {};
 }
 
 }  // namespace

@@ -4,17 +4,12 @@
 #include <fmt/format.h>
 
 #include "moe/backends/host_backend.h"
-#include "moe/spec.h"
 
 namespace halfbyte {
 namespace {
 
 constexpr std::size_t kAlignment = 128;        // of tensor maps, and of what they point to
 constexpr std::int64_t kColumnAlignment = 32;  // rows of codes are 16-byte aligned
-
-Status refuse(std::string_view what) {
-  return {StatusCode::kUnsupported, fmt::format("cuda_sm100: {}", what)};
-}
 
 Result<WeightLayout> make_gate_up(const ExpertPlan& plan) {
   const bool gated = plan.spec.activation.gated();
@@ -95,21 +90,12 @@ Status check_kernels(const ExpertPlan& plan) {
 }  // namespace
 
 Status check_sm100_spec(const MoeSpec& spec, ActivationMode mode) {
-  HALFBYTE_RETURN_IF_ERROR(check_spec(spec));
-  if (spec.expert_format != WeightFormat::kNvfp4)
-    return refuse(
-        fmt::format("experts are {}, want nvfp4", weight_format_name(spec.expert_format)));
-  if (!is_w4a4(mode)) {
-    return refuse(
-        fmt::format("mode {} has no kernels here: use w4a4_dynamic, which takes the same "
-                    "checkpoints, or w4a4, which needs their input scales",
-                    activation_mode_name(mode)));
-  }
-  if (spec.x_dtype != DType::kBf16)
-    return refuse(fmt::format("x is {}, want BF16", dtype_name(spec.x_dtype)));
-  if (spec.apply_router_weight_on_input)
-    return refuse("router weights on the input are not applied here");
-  return {};
+  HALFBYTE_RETURN_IF_ERROR(check_cuda_spec("cuda_sm100", spec));
+  if (is_w4a4(mode)) return {};
+  return {StatusCode::kUnsupported,
+          fmt::format("cuda_sm100: mode {} has no kernels here: use w4a4_dynamic, which takes the "
+                      "same checkpoints, or w4a4, which needs their input scales",
+                      activation_mode_name(mode))};
 }
 
 Result<ExpertPlan> plan_sm100(ExpertPlan request) {

@@ -5,16 +5,13 @@
 #include <utility>
 
 #include "kernels/cuda/sm100/prepare_weights.h"
+#include "moe/backends/cuda_backend.h"
 #include "moe/backends/cuda_sm100_plan.h"
 
 namespace halfbyte {
 namespace {
 
 using device::DeviceBuffer;
-
-void append(const std::vector<float>& values, std::int64_t count, std::vector<float>& dst) {
-  dst.insert(dst.end(), values.begin(), values.begin() + count);
-}
 
 // Puts one part of an expert in its place.
 Status upload_part(std::span<const std::uint8_t> part,
@@ -28,16 +25,11 @@ Status upload_part(std::span<const std::uint8_t> part,
 }  // namespace
 
 std::vector<float> sm100_scalars(const ExpertPlan& plan, const ExpertScales& scales) {
-  const std::int64_t experts = plan.shard.num_local_experts;
-  const bool dynamic = plan.mode == ActivationMode::kW4a4Dynamic;
-  std::vector<float> scalars;
-  if (plan.spec.activation.gated()) {
-    append(dynamic ? scales.gate_global_scale : scales.gate_alpha, experts, scalars);
-  } else {
-    scalars.assign(static_cast<std::size_t>(experts), 1.0F);
-  }
-  append(dynamic ? scales.up_global_scale : scales.up_alpha, experts, scalars);
-  append(dynamic ? scales.down_global_scale : scales.down_alpha, experts, scalars);
+  std::vector<float> scalars =
+      plan.mode == ActivationMode::kW4a4Dynamic
+          ? by_projection(plan, scales.gate_global_scale, scales.up_global_scale,
+                          scales.down_global_scale)
+          : by_projection(plan, scales.gate_alpha, scales.up_alpha, scales.down_alpha);
   scalars.push_back(scales.s1);
   scalars.push_back(scales.s2);
   return scalars;

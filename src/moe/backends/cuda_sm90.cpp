@@ -2,26 +2,15 @@
 //
 // NVFP4 experts on a Hopper GPU, activations as given (w4a16). A build without CUDA has it too, for
 // its plans; the device says that it is not there.
-#include <fmt/format.h>
-
 #include <memory>
 
 #include "kernels/cuda/sm90/token_tiles.h"
 #include "moe/backends/cuda_backend.h"
 #include "moe/backends/cuda_sm90_plan.h"
 #include "moe/backends/cuda_sm90_weights.h"
-#include "moe/backends/host_backend.h"
 
 namespace halfbyte {
 namespace {
-
-constexpr int kGate = 0;
-constexpr int kUp = 1;
-constexpr int kDown = 2;
-
-Status wrong(std::string_view what) {
-  return {StatusCode::kInvalidArgument, fmt::format("cuda_sm90: {}", what)};
-}
 
 // One step on its way to the device.
 struct Launch {
@@ -94,10 +83,9 @@ Status run_step(const Launch& launch, const Sm90Step& step) {
   return step.decode ? run_decode(launch, step) : run_prefill(launch, step);
 }
 
-class Sm90Backend final : public ExpertBackend {
+class Sm90Backend final : public CudaBackend {
  public:
   std::string_view name() const override { return "cuda_sm90"; }
-  DeviceKind device_kind() const override { return DeviceKind::kCuda; }
 
   Status can_use(const DeviceLimits& limits) const override {
     return can_use_cuda_device(name(), 90, "Hopper", limits);
@@ -113,74 +101,63 @@ class Sm90Backend final : public ExpertBackend {
     return ActivationMode::kW4a16;
   }
 
-  Result<ExpertPlan> plan(ExpertPlan request) const override {
-    if (request.mode == ActivationMode::kAuto) request.mode = resolve_auto(request.spec);
-    HALFBYTE_RETURN_IF_ERROR(can_use(request.limits));
-    HALFBYTE_RETURN_IF_ERROR(can_run(request.spec, request.mode));
-    return plan_sm90(std::move(request));
-  }
-
   Result<std::unique_ptr<PreparedExpertWeights>> allocate(const ExpertPlan& plan) override {
     HALFBYTE_ASSIGN_OR_RETURN(auto prepared,
                               allocate_sm90_experts(plan, staging_.of(plan.limits.device.index)));
     return std::unique_ptr<PreparedExpertWeights>(std::move(prepared));
   }
 
-  Status prepare(const ExpertPlan& plan,
-                 std::int64_t local_expert_idx,
-                 const CanonicalExpert& expert,
-                 PreparedExpertWeights& prepared,
-                 device::Stream* stream) override {
-    HALFBYTE_RETURN_IF_ERROR(check_expert(plan, local_expert_idx, expert));
-    if (stream == nullptr) return wrong("loading needs a stream");
-    return prepare_sm90_expert(plan, local_expert_idx, expert,
-                               static_cast<PreparedSm90Experts&>(prepared), *stream);
-  }
-
-  Status set_scales(const ExpertPlan& plan,
-                    const ExpertScales& scales,
-                    PreparedExpertWeights& prepared,
-                    device::Stream* stream) override {
-    HALFBYTE_RETURN_IF_ERROR(check_scales(plan, scales));
-    if (stream == nullptr) return wrong("loading needs a stream");
-    return set_sm90_scales(plan, scales, static_cast<PreparedSm90Experts&>(prepared), *stream);
-  }
-
-  // Launches each kernel that a step may take once, so that the driver has loaded it.
-  Status warm_up(const ExpertPlan& plan,
-                 const PreparedExpertWeights& prepared,
-                 Workspace workspace,
-                 device::Stream* stream) override;
-
-  Status run(const ExpertPlan& plan,
-             const PreparedExpertWeights& prepared,
-             const DispatchedTokens& tokens,
-             const ExpertOutput& output,
-             Workspace workspace,
-             device::Stream* stream) override {
-    HALFBYTE_RETURN_IF_ERROR(check_cuda_step(plan, tokens, output, workspace, stream));
-    return run_step({plan, static_cast<const PreparedSm90Experts&>(prepared), tokens,
-                     output.rows.data, workspace, *stream},
-                    choose_sm90_step(plan, tokens.num_rows));
-  }
-
  private:
+  Result<ExpertPlan> make_plan(ExpertPlan request) const override {
+    return plan_sm90(std::move(request));
+  }
+
+  Status prepare_expert(const ExpertPlan& plan,
+                        std::int64_t local_expert_idx,
+                        const CanonicalExpert& expert,
+                        PreparedExpertWeights& prepared,
+                        const device::Stream& stream) override {
+    return prepare_sm90_expert(plan, local_expert_idx, expert,
+                               static_cast<PreparedSm90Experts&>(prepared), stream);
+  }
+
+  Status replace_scales(const ExpertPlan& plan,
+                        const ExpertScales& scales,
+                        PreparedExpertWeights& prepared,
+                        const device::Stream& stream) override {
+    return set_sm90_scales(plan, scales, static_cast<PreparedSm90Experts&>(prepared), stream);
+  }
+
+  Status launch_every_step(const ExpertPlan& plan,
+                           const PreparedExpertWeights& prepared,
+                           Workspace workspace,
+                           const device::Stream& stream) override;
+
+  Status launch_step(const ExpertPlan& plan,
+                     const PreparedExpertWeights& prepared,
+                     const DispatchedTokens& tokens,
+                     void* rows,
+                     Workspace workspace,
+                     const device::Stream& stream) override {
+    return run_step(
+        {plan, static_cast<const PreparedSm90Experts&>(prepared), tokens, rows, workspace, stream},
+        choose_sm90_step(plan, tokens.num_rows));
+  }
+
   OnePerDevice<Sm90Staging> staging_;
 };
 
-Status Sm90Backend::warm_up(const ExpertPlan& plan,
-                            const PreparedExpertWeights& prepared,
-                            Workspace workspace,
-                            device::Stream* stream) {
-  if (stream == nullptr) return wrong("warming up needs a stream");
-  HALFBYTE_RETURN_IF_ERROR(clear_step_without_routes(plan, workspace, *stream));
+Status Sm90Backend::launch_every_step(const ExpertPlan& plan,
+                                      const PreparedExpertWeights& prepared,
+                                      Workspace workspace,
+                                      const device::Stream& stream) {
   for (const Sm90Range& range : list_sm90_steps(plan)) {
     const DispatchedTokens tokens = step_without_routes(plan, range.first_tokens, workspace);
     HALFBYTE_RETURN_IF_ERROR(run_step({plan, static_cast<const PreparedSm90Experts&>(prepared),
-                                       tokens, nullptr, workspace, *stream},
+                                       tokens, nullptr, workspace, stream},
                                       range.step));
   }
-  return stream->synchronize();
+  return {};
 }
 
 }  // namespace

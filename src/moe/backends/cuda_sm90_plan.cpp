@@ -7,7 +7,6 @@
 
 #include "base/checked.h"
 #include "moe/backends/host_backend.h"
-#include "moe/spec.h"
 
 namespace halfbyte {
 namespace {
@@ -98,20 +97,11 @@ Status check_options(const ExpertPlan& request) {
 }  // namespace
 
 Status check_sm90_spec(const MoeSpec& spec, ActivationMode mode) {
-  HALFBYTE_RETURN_IF_ERROR(check_spec(spec));
-  if (spec.expert_format != WeightFormat::kNvfp4)
-    return refuse(
-        fmt::format("experts are {}, want nvfp4", weight_format_name(spec.expert_format)));
-  if (mode != ActivationMode::kW4a16) {
-    return refuse(
-        fmt::format("mode {} has no kernels here yet: use w4a16, which takes the same checkpoints",
-                    activation_mode_name(mode)));
-  }
-  if (spec.x_dtype != DType::kBf16)
-    return refuse(fmt::format("x is {}, want BF16", dtype_name(spec.x_dtype)));
-  if (spec.apply_router_weight_on_input)
-    return refuse("router weights on the input are not applied here yet");
-  return {};
+  HALFBYTE_RETURN_IF_ERROR(check_cuda_spec("cuda_sm90", spec));
+  if (mode == ActivationMode::kW4a16) return {};
+  return refuse(
+      fmt::format("mode {} has no kernels here yet: use w4a16, which takes the same checkpoints",
+                  activation_mode_name(mode)));
 }
 
 Result<ExpertPlan> plan_sm90(ExpertPlan request) {

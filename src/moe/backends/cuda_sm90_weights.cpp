@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "moe/backends/cuda_sm90_weights.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "base/checked.h"
 #include "kernels/cuda/sm90/prepare_weights.h"
+#include "moe/backends/cuda_backend.h"
 #include "moe/backends/cuda_sm90_plan.h"
 
 namespace halfbyte {
@@ -106,16 +106,11 @@ Status set_sm90_scales(const ExpertPlan& plan,
                        const ExpertScales& scales,
                        PreparedSm90Experts& prepared,
                        const device::Stream& stream) {
-  const auto experts = static_cast<std::size_t>(plan.shard.num_local_experts);
-  std::vector<float> alpha(3 * experts, 1.0F);
-  if (plan.spec.activation.gated()) std::copy_n(scales.gate_alpha.begin(), experts, alpha.begin());
-  std::copy_n(scales.up_alpha.begin(), experts,
-              alpha.begin() + static_cast<std::ptrdiff_t>(experts));
-  std::copy_n(scales.down_alpha.begin(), experts,
-              alpha.begin() + static_cast<std::ptrdiff_t>(2 * experts));
+  const std::vector<float> alpha =
+      by_projection(plan, scales.gate_alpha, scales.up_alpha, scales.down_alpha);
   HALFBYTE_RETURN_IF_ERROR(prepared.alpha.upload(std::as_bytes(std::span(alpha)), 0, stream));
   sm90::MoeDecodeShape shape;
-  shape.num_local_experts = static_cast<int>(experts);
+  shape.num_local_experts = static_cast<int>(plan.shard.num_local_experts);
   HALFBYTE_RETURN_IF_ERROR(
       reset_counters(shape, prepared.counters.as<std::int32_t>(), stream.handle()));
   return stream.synchronize();

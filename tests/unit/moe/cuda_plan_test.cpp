@@ -3,53 +3,31 @@
 // Plans of layers on a CUDA device: pure, so tested without one.
 #include <gmock/gmock.h>
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "moe/backends/cuda_sm90_plan.h"
 #include "moe/plan.h"
 #include "moe/registry.h"
+#include "unit/moe/cuda_plan_cases.h"
 
 namespace halfbyte {
 namespace {
 
+using test::deepseek;
+using test::refusal;
+using test::small_spec;
 using testing::HasSubstr;
 
 constexpr Device kFirstGpu = {DeviceKind::kCuda, 0};
 constexpr DeviceLimits kH200 = {kFirstGpu, 90, 132, 227 * 1024, 0};
 
-// DeepSeek-V3.
-MoeSpec deepseek() {
-  MoeSpec spec;
-  spec.hidden_size = 7168;
-  spec.intermediate_size = 2048;
-  spec.num_experts = 256;
-  spec.top_k = 8;
-  return spec;
-}
-
-MoeSpec small_spec() {
-  MoeSpec spec;
-  spec.hidden_size = 528;
-  spec.intermediate_size = 96;
-  spec.num_experts = 16;
-  spec.top_k = 2;
-  return spec;
-}
-
 Result<MoePlan> plan_of(const MoeSpec& spec,
                         std::int64_t capacity_tokens,
                         const DeviceLimits& limits = kH200,
-                        MoeOptions options = {},
+                        const MoeOptions& options = {},
                         int num_ranks = 1) {
-  options.capacity_tokens = capacity_tokens;
-  NoticeSink notices;
-  return make_moe_plan(spec, options, limits, num_ranks, 0, notices);
-}
-
-std::string refusal(const Result<MoePlan>& plan) {
-  return plan.ok() ? "ok" : plan.status().to_string();
+  return test::make_plan(spec, capacity_tokens, limits, options, num_ranks);
 }
 
 TEST(CudaPlan, AutoTakesHopperForALayerThatLivesThere) {
@@ -90,14 +68,8 @@ TEST(CudaPlan, WorkspaceGrowsWithCapacityAndNeverOverlaps) {
     EXPECT_GE(plan->workspace.total_bytes(), last) << capacity;
     last = plan->workspace.total_bytes();
     for (const WorkspaceLayout* layout :
-         {&plan->workspace, &plan->experts.workspace, &plan->dispatch.workspace}) {
-      std::size_t end = 0;
-      for (const WorkspaceLayout::Entry& entry : layout->entries()) {
-        EXPECT_GE(entry.offset, end) << entry.name;
-        EXPECT_EQ(entry.offset % 64, 0U) << entry.name;
-        end = entry.offset + entry.bytes;
-      }
-    }
+         {&plan->workspace, &plan->experts.workspace, &plan->dispatch.workspace})
+      test::expect_no_overlap(*layout, 64);
   }
 }
 
@@ -149,34 +121,18 @@ TEST(CudaPlan, ManyExpertsDecodeAtEverySize) {
   EXPECT_THAT(refusal(plan_of(spec, 16)), HasSubstr("513 experts on one rank"));
 }
 
-// warm_up launches this list: no step may take what is not in it.
 TEST(CudaPlan, TheListOfStepsHoldsWhatEachStepLaunches) {
   const auto plan = plan_of(deepseek(), 2000);
   ASSERT_TRUE(plan.ok()) << refusal(plan);
   const std::vector<Sm90Range> ranges = list_sm90_steps(plan->experts);
   EXPECT_EQ(ranges.front().first_tokens, 1);
-  for (std::int64_t tokens = 1; tokens <= 2000; ++tokens) {
-    const Sm90Step step = choose_sm90_step(plan->experts, tokens);
-    EXPECT_TRUE(std::any_of(ranges.begin(), ranges.end(), [&step](const Sm90Range& range) {
-      return range.step.launches_the_same(step);
-    })) << tokens;
-  }
+  test::expect_lists_every_step(ranges, 2000, 1, [&plan](std::int64_t tokens) {
+    return choose_sm90_step(plan->experts, tokens);
+  });
 }
 
 TEST(CudaPlan, SaysWhatTheKernelsDoNotTake) {
-  const auto of = [](const auto& change) {
-    MoeSpec spec = small_spec();
-    change(spec);
-    return refusal(plan_of(spec, 16));
-  };
-  EXPECT_THAT(of([](MoeSpec& s) { s.x_dtype = DType::kF32; }), HasSubstr("x is F32, want BF16"));
-  EXPECT_THAT(of([](MoeSpec& s) { s.expert_format = WeightFormat::kFp8; }),
-              HasSubstr("experts are fp8, want nvfp4"));
-  EXPECT_THAT(of([](MoeSpec& s) {
-                s.top_k = 1;
-                s.apply_router_weight_on_input = true;
-              }),
-              HasSubstr("router weights on the input"));
+  test::expect_common_refusals(small_spec(), kH200);
 }
 
 TEST(CudaPlan, SaysWhichOptionItCannotKeep) {

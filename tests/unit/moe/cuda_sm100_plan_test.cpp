@@ -5,52 +5,38 @@
 
 #include <gmock/gmock.h>
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "formats/sm100_exchange.h"
 #include "moe/plan.h"
+#include "unit/moe/cuda_plan_cases.h"
 
 namespace halfbyte {
 namespace {
 
+using test::refusal;
 using testing::HasSubstr;
 
 constexpr DeviceLimits kB200 = {{DeviceKind::kCuda, 0}, 100, 148, 227 * 1024, 0};
 
-// DeepSeek-V3.
-MoeSpec deepseek() {
-  MoeSpec spec;
-  spec.hidden_size = 7168;
-  spec.intermediate_size = 2048;
-  spec.num_experts = 256;
-  spec.top_k = 8;
+// As checkpoints do whose activations were calibrated.
+MoeSpec declared(MoeSpec spec) {
   spec.declares_activation_quantization = true;
   return spec;
 }
-
+MoeSpec deepseek() {
+  return declared(test::deepseek());
+}
 MoeSpec small_spec() {
-  MoeSpec spec;
-  spec.hidden_size = 528;
-  spec.intermediate_size = 96;
-  spec.num_experts = 16;
-  spec.top_k = 2;
-  spec.declares_activation_quantization = true;
-  return spec;
+  return declared(test::small_spec());
 }
 
 Result<MoePlan> plan_of(const MoeSpec& spec,
                         std::int64_t capacity_tokens,
-                        MoeOptions options = {},
+                        const MoeOptions& options = {},
                         const DeviceLimits& limits = kB200) {
-  options.capacity_tokens = capacity_tokens;
-  NoticeSink notices;
-  return make_moe_plan(spec, options, limits, 1, 0, notices);
-}
-
-std::string refusal(const Result<MoePlan>& plan) {
-  return plan.ok() ? "ok" : plan.status().to_string();
+  return test::make_plan(spec, capacity_tokens, limits, options);
 }
 
 // nvfp4-moe section 3: w4a4 where the checkpoint declares it.
@@ -107,12 +93,7 @@ TEST(CudaSm100Plan, WorkspaceGrowsWithCapacityAndNeverOverlaps) {
       ASSERT_TRUE(plan.ok()) << refusal(plan);
       EXPECT_GE(plan->workspace.total_bytes(), last) << capacity;
       last = plan->workspace.total_bytes();
-      std::size_t end = 0;
-      for (const WorkspaceLayout::Entry& entry : plan->experts.workspace.entries()) {
-        EXPECT_GE(entry.offset, end) << entry.name;
-        EXPECT_EQ(entry.offset % 128, 0U) << entry.name;
-        end = entry.offset + entry.bytes;
-      }
+      test::expect_no_overlap(plan->experts.workspace, 128);
     }
   }
 }
@@ -141,7 +122,6 @@ TEST(CudaSm100Plan, TheWorkspacesNamesAreWhatIsInThem) {
   EXPECT_EQ(entry("h_scale").bytes, (200U + 16 * 127) / 128 * 128 * 8);
 }
 
-// warm_up launches this list: no step may take what is not in it.
 TEST(CudaSm100Plan, TheListOfStepsHoldsWhatEachStepLaunches) {
   const auto plan = plan_of(deepseek(), 16384);
   ASSERT_TRUE(plan.ok()) << refusal(plan);
@@ -149,30 +129,17 @@ TEST(CudaSm100Plan, TheListOfStepsHoldsWhatEachStepLaunches) {
   ASSERT_EQ(ranges.size(), 2U);
   EXPECT_EQ(ranges[0].step.gate_up_config.tile_tokens, sm100::kNarrowTile);
   EXPECT_EQ(ranges[1].step.gate_up_config.tile_tokens, sm100::kWideTile);
-  for (std::int64_t tokens = 1; tokens <= 16384; tokens += 7) {
-    const Sm100Step step = choose_sm100_step(plan->experts, tokens);
-    EXPECT_TRUE(std::any_of(ranges.begin(), ranges.end(), [&step](const Sm100Range& range) {
-      return range.step.launches_the_same(step);
-    })) << tokens;
-  }
+  test::expect_lists_every_step(ranges, 16384, 7, [&plan](std::int64_t tokens) {
+    return choose_sm100_step(plan->experts, tokens);
+  });
 }
 
 TEST(CudaSm100Plan, SaysWhatTheKernelsDoNotTake) {
-  const auto of = [](const auto& change) {
-    MoeSpec spec = small_spec();
-    change(spec);
-    return refusal(plan_of(spec, 16));
-  };
-  EXPECT_THAT(of([](MoeSpec& s) { s.x_dtype = DType::kF32; }), HasSubstr("x is F32, want BF16"));
-  EXPECT_THAT(of([](MoeSpec& s) { s.expert_format = WeightFormat::kFp8; }),
-              HasSubstr("experts are fp8, want nvfp4"));
-  EXPECT_THAT(of([](MoeSpec& s) { s.num_experts = 513; }), HasSubstr("513 experts on one rank"));
-  EXPECT_THAT(of([](MoeSpec& s) {
-                s.top_k = 1;
-                s.apply_router_weight_on_input = true;
-              }),
-              HasSubstr("router weights on the input"));
-  EXPECT_THAT(of([](MoeSpec& s) { s.declares_activation_quantization = false; }),
+  MoeSpec spec = small_spec();
+  test::expect_common_refusals(spec, kB200);
+  spec.num_experts = 513;
+  EXPECT_THAT(refusal(plan_of(spec, 16)), HasSubstr("513 experts on one rank"));
+  EXPECT_THAT(refusal(plan_of(test::small_spec(), 16)),
               HasSubstr("cuda_sm100: mode w4a16 has no kernels here: use w4a4_dynamic"));
 }
 
