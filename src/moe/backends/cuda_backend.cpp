@@ -7,7 +7,6 @@
 #include <cmath>
 #include <utility>
 
-#include "device/buffer.h"
 #include "device/stream.h"
 #include "moe/backends/host_backend.h"
 #include "moe/spec.h"
@@ -107,6 +106,12 @@ ExpectedLoad expected_load(const ExpertPlan& plan, std::int64_t num_tokens) {
   const double share =
       static_cast<double>(plan.spec.top_k) / static_cast<double>(plan.spec.num_experts);
   return {tokens * share * local, local * (1 - std::pow(1 - share, tokens))};
+}
+
+Status allocate(device::DeviceBuffer& buffer, std::int64_t bytes) {
+  HALFBYTE_ASSIGN_OR_RETURN(buffer,
+                            device::DeviceBuffer::allocate(static_cast<std::size_t>(bytes)));
+  return {};
 }
 
 void add_step_without_routes(ExpertPlan& plan) {

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "device/buffer.h"
 #include "device/properties.h"
 #include "moe/expert_backend.h"
 
@@ -52,6 +53,8 @@ std::vector<float> by_projection(const ExpertPlan& plan,
                                  const std::vector<float>& gate,
                                  const std::vector<float>& up,
                                  const std::vector<float>& down);
+
+Status allocate(device::DeviceBuffer& buffer, std::int64_t bytes);
 
 /// A step without routes, with which warm_up launches every kernel once. The workspace of a plan
 /// starts with its offsets and counts.
@@ -132,6 +135,16 @@ std::vector<StepRange<Step>> list_steps(std::int64_t capacity_tokens, Choose cho
       ranges.push_back({tokens, step});
   }
   return ranges;
+}
+
+/// A line for each range: ExpertPlan::kernels.
+template <typename Step>
+std::vector<std::string> describe_steps(const std::vector<StepRange<Step>>& ranges) {
+  std::vector<std::string> lines;
+  for (const StepRange<Step>& range : ranges)
+    lines.push_back("from " + std::to_string(range.first_tokens) +
+                    " tokens: " + range.step.to_string());
+  return lines;
 }
 
 /// One T a device, alive as long as somebody holds it. Thread rule: any thread.

@@ -130,9 +130,9 @@ Status run_step(const Launch& launch, const Sm100Step& step) {
       sm100::launch_fill_groups({step.gate_up.weights, gate_up}, {step.down.weights, down}, routes,
                                 launch.buffer<std::int32_t>(launch.at.first_block), stream));
   HALFBYTE_RETURN_IF_ERROR(gather_routes(launch, step, routes));
-  HALFBYTE_RETURN_IF_ERROR(sm100::launch(step.gate_up, step.gate_up_config, gate_up, stream));
+  HALFBYTE_RETURN_IF_ERROR(sm100::launch(step.gate_up, step.config, gate_up, stream));
   HALFBYTE_RETURN_IF_ERROR(activate(launch, step, routes));
-  HALFBYTE_RETURN_IF_ERROR(sm100::launch(step.down, step.down_config, down, stream));
+  HALFBYTE_RETURN_IF_ERROR(sm100::launch(step.down, step.config, down, stream));
   return launch.dynamic() ? scale_rows(launch, routes) : Status();
 }
 

@@ -28,12 +28,6 @@ Result<WeightLayout> make_down(const ExpertPlan& plan) {
       {1, plan.spec.activation.gated() ? 64 : kColumnAlignment});
 }
 
-sm100::GroupedGemmShape shape_of(const ExpertPlan& plan,
-                                 const WeightLayout& weights,
-                                 std::int64_t num_tokens) {
-  return {weights, plan.max_routes, expected_load(plan, num_tokens).rows_per_expert()};
-}
-
 void add_operand(ExpertPlan& plan, const char* codes, const char* scale, cuda::Nvfp4Operand rows) {
   const std::int64_t blocks = cuda::max_scale_blocks(plan.max_routes, plan.shard.num_local_experts);
   plan.workspace.add(codes, static_cast<std::size_t>(plan.max_routes * rows.row_bytes()),
@@ -59,8 +53,7 @@ void lay_out(ExpertPlan& plan) {
                      kAlignment);
   plan.workspace.add("gate_up_groups", sm100::group_bytes(experts), kAlignment);
   plan.workspace.add("down_groups", sm100::group_bytes(experts), kAlignment);
-  plan.workspace.add("scratch", choose_sm100_step(plan, 1).gate_up_config.scratch_bytes,
-                     kAlignment);
+  plan.workspace.add("scratch", choose_sm100_step(plan, 1).config.scratch_bytes, kAlignment);
   plan.workspace.add("x_codes", tokens * hidden / 2, kAlignment);
   plan.workspace.add("x_scale", tokens * hidden / 16, kAlignment);
   add_row_scale(plan, "x_row_scale", plan.capacity_tokens);
@@ -83,7 +76,7 @@ Status check_kernels(const ExpertPlan& plan) {
   const device::Properties device = properties_of(plan.limits);
   for (const WeightLayout& weights : {gate_up, down})
     HALFBYTE_RETURN_IF_ERROR(
-        can_run(shape_of(plan, weights, 1), device).with_context("cuda_sm100"));
+        sm100::can_run({weights, plan.max_routes, 1}, device).with_context("cuda_sm100"));
   return {};
 }
 
@@ -113,11 +106,7 @@ Result<ExpertPlan> plan_sm100(ExpertPlan request) {
   request.prepared_bytes =
       gate_up.code_bytes() + gate_up.scale_bytes() + down.code_bytes() + down.scale_bytes();
   lay_out(request);
-  request.kernels.clear();
-  for (const Sm100Range& range : list_sm100_steps(request)) {
-    request.kernels.push_back(
-        fmt::format("from {} tokens: {}", range.first_tokens, range.step.to_string()));
-  }
+  request.kernels = describe_steps(list_sm100_steps(request));
   return request;
 }
 
@@ -130,12 +119,11 @@ WeightLayout sm100_down(const ExpertPlan& plan) {
 }
 
 Sm100Step choose_sm100_step(const ExpertPlan& plan, std::int64_t num_tokens) {
-  const device::Properties device = properties_of(plan.limits);
+  const double rows_per_expert = expected_load(plan, num_tokens).rows_per_expert();
   Sm100Step step;
-  step.gate_up = shape_of(plan, sm100_gate_up(plan), num_tokens);
-  step.down = shape_of(plan, sm100_down(plan), num_tokens);
-  step.gate_up_config = select_config(step.gate_up, device);
-  step.down_config = select_config(step.down, device);
+  step.gate_up = {sm100_gate_up(plan), plan.max_routes, rows_per_expert};
+  step.down = {sm100_down(plan), plan.max_routes, rows_per_expert};
+  step.config = select_config(step.gate_up, properties_of(plan.limits));
   return step;
 }
 

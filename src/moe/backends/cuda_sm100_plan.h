@@ -30,12 +30,11 @@ WeightLayout sm100_down(const ExpertPlan& plan);
 /// What a step launches.
 struct Sm100Step {
   sm100::GroupedGemmShape gate_up, down;
-  sm100::GroupedGemmConfig gate_up_config, down_config;
+  sm100::GroupedGemmConfig
+      config;  // of both: it depends on the rows per expert, which are the same
 
-  std::string to_string() const { return gate_up_config.to_string() + ", twice"; }
-  bool launches_the_same(const Sm100Step& other) const {
-    return gate_up_config == other.gate_up_config && down_config == other.down_config;
-  }
+  std::string to_string() const { return config.to_string() + ", twice"; }
+  bool launches_the_same(const Sm100Step& other) const { return config == other.config; }
 };
 
 /// Of `num_tokens` tokens whose ids are spread evenly: that is what the host knows of a step. The

@@ -69,10 +69,6 @@ Sm100Packed pack_sm100_expert(const ExpertPlan& plan,
 Result<std::unique_ptr<PreparedSm100Experts>> allocate_sm100_experts(
     const ExpertPlan& plan, std::shared_ptr<Sm100Staging> staging) {
   auto prepared = std::make_unique<PreparedSm100Experts>();
-  const auto allocate = [](DeviceBuffer& buffer, std::int64_t bytes) -> Status {
-    HALFBYTE_ASSIGN_OR_RETURN(buffer, DeviceBuffer::allocate(static_cast<std::size_t>(bytes)));
-    return {};
-  };
   const WeightLayout gate_up = sm100_gate_up(plan);
   const WeightLayout down = sm100_down(plan);
   HALFBYTE_RETURN_IF_ERROR(allocate(prepared->gate_up_codes, gate_up.code_bytes()));

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "base/checked.h"
 #include "moe/backends/host_backend.h"
 
 namespace halfbyte {
@@ -119,11 +118,7 @@ Result<ExpertPlan> plan_sm90(ExpertPlan request) {
   request.prepared_layout = fmt::format("{} v{}", sm90::kLayoutName, sm90::kLayoutVersion);
   request.prepared_bytes = shape.gate_up().bytes() + shape.down().bytes();
   lay_out(request);
-  request.kernels.clear();
-  for (const Sm90Range& range : list_sm90_steps(request)) {
-    request.kernels.push_back(
-        fmt::format("from {} tokens: {}", range.first_tokens, range.step.to_string()));
-  }
+  request.kernels = describe_steps(list_sm90_steps(request));
   return request;
 }
 

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include "base/checked.h"
 #include "kernels/cuda/sm90/prepare_weights.h"
 #include "moe/backends/cuda_backend.h"
 #include "moe/backends/cuda_sm90_plan.h"
@@ -65,10 +64,6 @@ Result<std::unique_ptr<PreparedSm90Experts>> allocate_sm90_experts(
     const ExpertPlan& plan, std::shared_ptr<Sm90Staging> staging) {
   const auto experts = static_cast<std::size_t>(plan.shard.num_local_experts);
   auto prepared = std::make_unique<PreparedSm90Experts>();
-  const auto allocate = [](DeviceBuffer& buffer, std::int64_t bytes) -> Status {
-    HALFBYTE_ASSIGN_OR_RETURN(buffer, DeviceBuffer::allocate(static_cast<std::size_t>(bytes)));
-    return {};
-  };
   HALFBYTE_RETURN_IF_ERROR(allocate(prepared->gate_up, sm90_gate_up(plan).bytes()));
   HALFBYTE_RETURN_IF_ERROR(allocate(prepared->down, sm90_down(plan).bytes()));
   HALFBYTE_ASSIGN_OR_RETURN(prepared->alpha, DeviceBuffer::allocate(3 * experts * sizeof(float)));

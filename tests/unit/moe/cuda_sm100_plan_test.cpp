@@ -127,8 +127,8 @@ TEST(CudaSm100Plan, TheListOfStepsHoldsWhatEachStepLaunches) {
   ASSERT_TRUE(plan.ok()) << refusal(plan);
   const std::vector<Sm100Range> ranges = list_sm100_steps(plan->experts);
   ASSERT_EQ(ranges.size(), 2U);
-  EXPECT_EQ(ranges[0].step.gate_up_config.tile_tokens, sm100::kNarrowTile);
-  EXPECT_EQ(ranges[1].step.gate_up_config.tile_tokens, sm100::kWideTile);
+  EXPECT_EQ(ranges[0].step.config.tile_tokens, sm100::kNarrowTile);
+  EXPECT_EQ(ranges[1].step.config.tile_tokens, sm100::kWideTile);
   test::expect_lists_every_step(ranges, 16384, 7, [&plan](std::int64_t tokens) {
     return choose_sm100_step(plan->experts, tokens);
   });

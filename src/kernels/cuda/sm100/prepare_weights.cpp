@@ -32,8 +32,15 @@ void pack_expert(const WeightLayout& layout,
                  std::span<const CanonicalMatrix> halves,
                  std::span<std::uint8_t> codes,
                  std::span<std::uint8_t> block_scale) {
-  std::fill(codes.begin(), codes.end(), std::uint8_t{0});
-  std::fill(block_scale.begin(), block_scale.end(), std::uint8_t{0});
+  std::size_t code_bytes = 0;
+  std::size_t scale_bytes = 0;
+  for (const CanonicalMatrix& half : halves) {
+    code_bytes += half.codes.size();
+    scale_bytes += half.block_scale.size();
+  }
+  // What no row fills; large models have no such bytes.
+  if (codes.size() != code_bytes) std::ranges::fill(codes, std::uint8_t{0});
+  if (block_scale.size() != scale_bytes) std::ranges::fill(block_scale, std::uint8_t{0});
   std::int64_t row = 0;
   for (const CanonicalMatrix& half : halves) {
     for (std::int64_t from = 0; from < half.rows; ++from, ++row)
