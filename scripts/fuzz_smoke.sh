@@ -7,7 +7,10 @@ cd "$(dirname "$0")/.."
 seconds=${1:?usage: fuzz_smoke.sh SECONDS}
 build=${HALFBYTE_FUZZ_BUILD:-build/asan}
 shopt -s nullglob
-targets=("$build"/fuzz/fuzz_*)
+targets=()
+for file in "$build"/fuzz/fuzz_*; do
+  if [ -x "$file" ]; then targets+=("$file"); fi  # their logs lie beside them
+done
 if [ ${#targets[@]} -eq 0 ]; then
   echo "no fuzz targets in $build/fuzz: build the preset asan first" >&2
   exit 1
