@@ -21,6 +21,7 @@ class JsonNesting {
       --depth_;
     }
   }
+  std::int64_t depth() const { return depth_; }  // of open brackets
   /// Inside a string, its opening quote included.
   bool in_string() const { return in_string_; }
   /// True when what has begun has ended; also when nothing has begun.
@@ -32,7 +33,7 @@ class JsonNesting {
     escaped_ = !escaped_ && c == '\\';
   }
 
-  std::int64_t depth_ = 0;  // of brackets
+  std::int64_t depth_ = 0;
   bool in_string_ = false;
   bool escaped_ = false;  // the byte before is a backslash that counts
 };

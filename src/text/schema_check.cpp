@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/json_error.h"
+#include "text/json_nesting.h"
 #include "text/schema_keywords.h"
 
 namespace halfbyte {
@@ -318,19 +319,33 @@ Status SchemaWalk::visit_reference(const Schema& schema, const std::string& uri)
 // References that lead to references must lead somewhere else in the end.
 Status SchemaWalk::check_circle(const Schema& schema) const {
   const Json* at = &schema.json;
-  for (std::size_t steps = 0; steps <= kMaxSchemas; ++steps) {
+  for (int steps = 0; steps <= kMaxSchemaDepth; ++steps) {
     if (!at->is_object() || !at->contains("$ref") || !at->at("$ref").is_string()) return {};
     HALFBYTE_ASSIGN_OR_RETURN(const Pointer target,
                               resolve(schema, at->at("$ref").get<std::string>()));
     at = &root_.at(target);
-    if (at == &schema.json) break;
+    if (at == &schema.json) return invalid(schema, "\"$ref\" leads back to itself");
   }
-  return invalid(schema, "\"$ref\" leads back to itself");
+  return {};  // visit() refuses what is as deep
+}
+
+// What walks and writes JSON calls itself for each bracket.
+bool is_too_deep(std::string_view json) {
+  JsonNesting nesting;
+  return std::ranges::any_of(json, [&nesting](char c) {
+    nesting.push(c);
+    return nesting.depth() > kMaxSchemaBrackets;
+  });
 }
 
 }  // namespace
 
 Result<CheckedSchema> check_schema(std::string_view schema) {
+  if (is_too_deep(schema)) {
+    return Status(
+        StatusCode::kInvalidArgument,
+        fmt::format("the schema's brackets are nested deeper than {}", kMaxSchemaBrackets));
+  }
   try {
     return SchemaWalk(Json::parse(schema)).run();
   } catch (const Json::exception& e) {

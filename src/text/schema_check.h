@@ -13,6 +13,7 @@ namespace halfbyte {
 
 inline constexpr int kMaxSchemaDepth = 128;  // of schemas in schemas, through $ref too
 inline constexpr std::size_t kMaxSchemas = 4096;
+inline constexpr int kMaxSchemaBrackets = 512;  // in each other: values may be deep, too
 
 /// A schema of which a grammar keeps every word.
 struct CheckedSchema {

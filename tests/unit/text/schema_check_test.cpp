@@ -172,6 +172,10 @@ TEST(SchemaCheck, BoundsDepthAndNumberOfSchemas) {
     deep = R"({"items": )" + deep + "}";
   checked(deep);
   EXPECT_THAT(invalid(R"({"items": )" + deep + "}"), HasSubstr("deeper"));
+  // Values too: what writes them calls itself for each bracket.
+  const std::string values = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  EXPECT_THAT(invalid(R"({"const": )" + values + "}"), HasSubstr("deeper than 512"));
+  EXPECT_THAT(invalid(R"({"default": )" + values + "}"), HasSubstr("deeper than 512"));
   Json wide = {{"anyOf", std::vector<Json>(kMaxSchemas - 1, Json::object())}};
   checked(wide.dump());
   wide["anyOf"].push_back(Json::object());
