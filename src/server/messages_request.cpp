@@ -78,7 +78,7 @@ class MessagesConversion {
           "role", fmt::format("{}.role is {}, want user or assistant", path, Json(role).dump()));
     }
     const Json* content = reader.find("content");
-    if (content == nullptr || !content->is_array()) {
+    if (content == nullptr || !content->is_array() || content->empty()) {
       return add_message({{"role", role}, {"content", content == nullptr ? Json() : *content}},
                          path);
     }

@@ -157,6 +157,18 @@ TEST(MessagesRequest, GoesOnInALastMessageOfTheAssistant) {
   EXPECT_TRUE(prompt.ends_with("assistant\nIt is")) << prompt;
 }
 
+// Without it the answer would go on in the assistant's message.
+TEST(MessagesRequest, KeepsATurnOfNoBlocks) {
+  const auto ending_with = [](const std::string& turns) {
+    const std::string body = R"({"max_tokens": 1, "messages": [{"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Yo"}, )" +
+                             turns + "]}";
+    return accepted(format(), body.c_str()).prompts;
+  };
+  EXPECT_EQ(ending_with(R"({"role": "user", "content": []})"),
+            ending_with(R"({"role": "user", "content": ""})"));
+}
+
 TEST(MessagesRequest, NamesFieldsAsTheyWereWritten) {
   expect_refusals(
       format(),
