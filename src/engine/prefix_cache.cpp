@@ -59,11 +59,8 @@ bool PrefixCache::is_there(const PrefixMatch& match) const {
 void PrefixCache::update(PrefixMatch& match,
                          std::string_view salt,
                          std::span<const std::int32_t> tokens) const {
-  if (!is_there(match)) {
-    match = {};
-  } else if (match.updated_at == num_inserted_ && match.num_tokens == tokens.size()) {
-    return;
-  }
+  if (!is_there(match)) match = {};
+  if (match.updated_at == num_inserted_ && match.num_tokens == tokens.size()) return;
   const std::size_t num_tokens = tokens.size();
   tokens = tokens.subspan(static_cast<std::size_t>(match.num_blocks * kKvBlockTokens));
   std::int32_t block = child_of(salt, match.last_block, tokens);

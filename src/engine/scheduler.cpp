@@ -14,16 +14,11 @@ constexpr std::int64_t kLpmWindow = 128;
 // Tokens that are worth waiting a step for instead of computing them twice; SGLang's value.
 constexpr std::int64_t kWorthAStep = 32;
 
-template <typename Sequences>
-auto find_id(Sequences& sequences, RequestId request_id) {
-  return std::ranges::find_if(
-      sequences, [request_id](const auto& sequence) { return sequence->request_id == request_id; });
-}
-
 // Null when it is not there.
 template <typename Sequences>
 std::unique_ptr<Sequence> take_out(Sequences& sequences, RequestId request_id) {
-  const auto found = find_id(sequences, request_id);
+  const auto found = std::ranges::find_if(
+      sequences, [request_id](const auto& sequence) { return sequence->request_id == request_id; });
   if (found == sequences.end()) return nullptr;
   std::unique_ptr<Sequence> sequence = std::move(*found);
   sequences.erase(found);
@@ -50,9 +45,7 @@ Scheduler::Scheduler(const SchedulerLimits& limits,
   slices_.reserve(static_cast<std::size_t>(limits.max_running_requests));
 }
 
-// All that wait before it, and as many later ones as may overtake it.
 void Scheduler::add(std::unique_ptr<Sequence> sequence) {
-  sequence->admit_by = num_admissions_ + std::ssize(waiting_) + kMaxOvertakes;
   waiting_.push_back(std::move(sequence));
 }
 
@@ -100,7 +93,7 @@ void Scheduler::admit(std::int64_t budget) {
     const auto chosen = choose(queue);
     if (chosen == queue.end() || !take_blocks(**chosen)) return;
     Sequence& sequence = **chosen;
-    note_admission(sequence);
+    if (&queue == &waiting_) note_admission(chosen);
     running_.push_back(std::move(*chosen));
     queue.erase(chosen);
     budget -= schedule_slice(sequence, budget);
@@ -111,9 +104,9 @@ void Scheduler::admit(std::int64_t budget) {
 Scheduler::Queue::iterator Scheduler::choose(Queue& queue) {
   if (queue.empty()) return queue.end();
   Sequence& first = *queue.front();
-  const bool is_overdue = num_admissions_ >= first.admit_by;
-  const bool compares = policy_ == SchedulePolicy::kLpm && blocks_.keeps_prefixes();
-  if (compares && !first.was_admitted && !is_overdue) return choose_longest_prefix();
+  const bool compares =
+      &queue == &waiting_ && policy_ == SchedulePolicy::kLpm && blocks_.keeps_prefixes();
+  if (compares && first.num_overtakes < kMaxOvertakes) return choose_longest_prefix();
   const bool waits = step_computes_prefix_of(first, blocks_.match_prefix(first));
   return waits ? queue.end() : queue.begin();
 }
@@ -166,10 +159,11 @@ bool Scheduler::step_computes_prefix_of(const Sequence& sequence, std::int64_t n
   });
 }
 
-// A sequence that was preempted finds its own blocks: those are no part of the prompt's.
-void Scheduler::note_admission(Sequence& sequence) {
-  if (std::exchange(sequence.was_admitted, true)) return;
-  ++num_admissions_;
+// Of one that never ran: a sequence that was preempted finds its own blocks, which are no part of
+// the prompt's.
+void Scheduler::note_admission(const Queue::iterator& chosen) {
+  std::for_each(waiting_.begin(), chosen, [](const auto& earlier) { ++earlier->num_overtakes; });
+  Sequence& sequence = **chosen;
   sequence.num_prefix_tokens = sequence.num_cached_tokens;
   num_prefix_tokens_ += sequence.num_prefix_tokens;
 }
@@ -204,13 +198,6 @@ std::unique_ptr<Sequence> Scheduler::remove(RequestId request_id) {
     return sequence;
   }
   if (auto sequence = take_out(preempted_, request_id)) return sequence;
-  return remove_waiting(request_id);
-}
-
-// Those behind it have one fewer to wait for.
-std::unique_ptr<Sequence> Scheduler::remove_waiting(RequestId request_id) {
-  std::for_each(find_id(waiting_, request_id), waiting_.end(),
-                [](const auto& later) { --later->admit_by; });
   return take_out(waiting_, request_id);
 }
 

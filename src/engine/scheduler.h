@@ -90,11 +90,10 @@ class Scheduler {
   void admit(std::int64_t budget);
   Queue::iterator choose(Queue& queue);
   Queue::iterator choose_longest_prefix();
-  std::unique_ptr<Sequence> remove_waiting(RequestId request_id);
   bool take_blocks(Sequence& sequence);
   bool has_room(const Sequence& sequence) const;
   bool step_computes_prefix_of(const Sequence& sequence, std::int64_t num_found) const;
-  void note_admission(Sequence& sequence);
+  void note_admission(const Queue::iterator& chosen);
   bool ensure_block(const Sequence& sequence, std::size_t running_idx);
   std::int64_t schedule_slice(Sequence& sequence, std::int64_t budget);
   std::int64_t num_scheduled_tokens() const;
@@ -107,7 +106,6 @@ class Scheduler {
   std::vector<std::unique_ptr<Sequence>> running_;  // by first admission
   std::vector<ScheduledSlice> slices_;
   std::int64_t prompt_rows_left_ = 0;  // of the step's max_prompt_logit_rows
-  std::int64_t num_admissions_ = 0;    // first ones, since start
   std::int64_t num_preemptions_ = 0;
   std::int64_t num_prefix_tokens_ = 0;
 };

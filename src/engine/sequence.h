@@ -29,8 +29,7 @@ struct Sequence {
   std::size_t num_shared_blocks = 0;      // the first of them, which are in the prefix cache
   std::int64_t num_cached_tokens = 0;     // the first ones, whose K and V are in the cache
   std::int64_t num_prefix_tokens = 0;     // of the prompt: found in the prefix cache
-  bool was_admitted = false;              // so it has been sent back if it waits
-  std::int64_t admit_by = 0;              // admissions after which it overtakes all later ones
+  std::int64_t num_overtakes = 0;         // later ones that were admitted before it
   PrefixMatch prefix_match;               // what it would find, while it waits
   std::optional<std::chrono::steady_clock::time_point> queued_since;  // until its first step
   std::int64_t num_unscored_tokens = 0;  // last ones of the prompt whose logprobs are still wanted

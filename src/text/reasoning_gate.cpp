@@ -22,6 +22,15 @@ bool closes_and_goes_on(std::string_view text) {
          !is_all_newlines(text.substr(close + kReasoningClose.size()));
 }
 
+// Whether `text` completes a </think> that began before it, and goes on with content.
+bool completes_and_goes_on(std::string_view text) {
+  for (std::size_t size = 1; size < kReasoningClose.size(); ++size) {
+    const std::string_view rest = kReasoningClose.substr(size);
+    if (text.starts_with(rest)) return !is_all_newlines(text.substr(rest.size()));
+  }
+  return false;
+}
+
 void allow(std::span<std::uint32_t> mask, std::int32_t token_id) {
   const auto id = static_cast<std::size_t>(token_id);
   mask[id / 32] |= std::uint32_t{1} << (id % 32);
@@ -43,6 +52,7 @@ ReasoningTokens::ReasoningTokens(AnswerVocabulary given)
     if (!closes_and_goes_on(text)) allow(inside, id);
     if (text == kReasoningOpen) opens.push_back(id);
     if (is_all_newlines(text)) newlines.push_back(id);
+    if (completes_and_goes_on(text)) closers.push_back(id);
   }
 }
 
@@ -94,11 +104,8 @@ void ReasoningGate::allow_reasoning(std::span<std::uint32_t> mask) const {
   std::ranges::copy(tokens_->inside, mask.begin());
   if (held_.empty()) return;
   const std::string_view rest = kReasoningClose.substr(held_.size());
-  const auto& texts = tokens_->vocabulary.tokens;
-  for (std::size_t id = 0; id < texts.size(); ++id) {
-    const std::string_view text = texts[id];
-    const bool goes_on = text.starts_with(rest) && !is_all_newlines(text.substr(rest.size()));
-    if (goes_on) forbid(mask, static_cast<std::int32_t>(id));
+  for (const std::int32_t id : tokens_->closers) {
+    if (text_of(id).starts_with(rest)) forbid(mask, id);
   }
 }
 

@@ -23,15 +23,16 @@ struct ReasoningTokens {
   std::vector<std::uint32_t> inside;   // mask of what may stand in it, as of fill_mask()
   std::vector<std::int32_t> opens;     // <think>
   std::vector<std::int32_t> newlines;  // nothing but newlines
+  std::vector<std::int32_t> closers;   // an end of </think>, and content behind it
 };
 
 /// Lets an answer reason as it likes, then holds what follows to a constraint: what ReasoningParser
 /// calls content is what the constraint is asked about.
 ///
-/// Inside the reasoning every token of text is allowed, and no end of text: the content has yet to
-/// come. An answer that may begin with reasoning does so with <think> as one token, or begins with
-/// content. Behind </think> come at most kMaxNewlineTokens of newlines alone, which are no content.
-/// Thread rule: one thread.
+/// Inside the reasoning every token of text is allowed but one that closes it and goes on, and no
+/// end of text: the content has yet to come. An answer that may begin with reasoning does so with
+/// <think> as one token, or begins with content. Behind </think> come at most kMaxNewlineTokens of
+/// newlines alone, which are no content. Thread rule: one thread.
 class ReasoningGate : public TokenConstraint {
  public:
   static constexpr int kMaxNewlineTokens = 4;
