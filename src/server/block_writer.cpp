@@ -14,9 +14,7 @@ std::string BlockWriter::open(Block block) {
 }
 
 std::string BlockWriter::close_last() {
-  if (blocks_.empty() || !blocks_.back().is_open) return {};
-  blocks_.back().is_open = false;
-  return close_event(blocks_.back());
+  return blocks_.empty() ? std::string() : close_event(blocks_.back());
 }
 
 std::string BlockWriter::extend(BlockKind kind, const std::string& text, const Tokens& tokens) {
@@ -47,7 +45,7 @@ std::string BlockWriter::call_event(const Place&, const CallDelta& call, Tokens&
 }
 
 std::string BlockWriter::finish_event(const Place& place, const Tokens& tokens) {
-  if (!blocks_.empty() && blocks_.back().is_open) {
+  if (!blocks_.empty()) {
     Block& last = blocks_.back();
     const std::string& reason = place.choice.finish_reason();
     last.is_cut = reason == "length" || reason == "abort";

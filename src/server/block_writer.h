@@ -27,8 +27,7 @@ class BlockWriter : public AnswerWriter {
     std::string text = {};  // of a call its arguments
     std::string call_id = {};
     std::string name = {};
-    Tokens tokens = {};  // of text: those that became it
-    bool is_open = true;
+    Tokens tokens = {};   // of text: those since the last one
     bool is_cut = false;  // the answer ended inside it, and was not at its end
   };
   const std::vector<Block>& blocks() const { return blocks_; }

@@ -41,7 +41,7 @@ class ConstraintReader {
   void read_outputs(FieldReader& reader);
   void read_output(FieldReader& outputs, std::string_view name);
   void read_choice(FieldReader& outputs);
-  void read_schema(FieldReader& reader, std::string_view name, const Json& schema);
+  void read_schema(FieldReader& reader, std::string_view name, std::string_view schema);
 
   const RequestScope& scope_;
   GenerationRequest& request_;
@@ -64,8 +64,10 @@ void ConstraintReader::compile(FieldReader& reader,
   request_.grammar = std::move(grammar).value();
 }
 
-void ConstraintReader::read_schema(FieldReader& reader, std::string_view name, const Json& schema) {
-  auto checked = check_schema(to_text(schema));
+void ConstraintReader::read_schema(FieldReader& reader,
+                                   std::string_view name,
+                                   std::string_view schema) {
+  auto checked = check_schema(schema);
   if (!checked.ok()) return fail_with(reader, name, checked.status());
   compile(reader, name, schema_source(std::move(checked).value()));
 }
@@ -105,7 +107,7 @@ void ConstraintReader::read_json_schema(FieldReader& format) {
   if (schema == nullptr) {
     return named.fail("schema", "response_format.json_schema.schema is required: a JSON Schema");
   }
-  read_schema(named, "schema", *schema);
+  read_schema(named, "schema", to_text(*schema));
 }
 
 void ConstraintReader::read_outputs(FieldReader& reader) {
@@ -116,12 +118,7 @@ void ConstraintReader::read_outputs(FieldReader& reader) {
   for (const auto& item : given->items()) {
     if (item.value().is_null() || item.value() == false) continue;
     const auto known = std::ranges::find(kOutputs, item.key());
-    if (known == kOutputs.end()) {
-      return outputs.fail(
-          item.key(),
-          fmt::format("structured_outputs.{} is not supported: leave it out", item.key()),
-          "unsupported_value");
-    }
+    if (known == kOutputs.end()) return outputs.refuse(item.key());
     if (!first.empty()) {
       return outputs.fail(item.key(), fmt::format("structured_outputs has both {} and {}, want one",
                                                   first, item.key()));
@@ -138,14 +135,12 @@ void ConstraintReader::read_output(FieldReader& outputs, std::string_view name) 
     return;
   }
   const Json* value = outputs.find(name);
-  if (name == "json" && value->is_object()) return read_schema(outputs, name, *value);
+  if (name == "json" && value->is_object()) return read_schema(outputs, name, to_text(*value));
   const auto text = outputs.string(name);
   if (!text) return;
   if (name == "regex") return compile(outputs, name, regex_source(*text));
   if (name == "grammar") return compile(outputs, name, ebnf_source(*text));
-  auto checked = check_schema(*text);
-  if (!checked.ok()) return fail_with(outputs, name, checked.status());
-  compile(outputs, name, schema_source(std::move(checked).value()));
+  read_schema(outputs, name, *text);
 }
 
 void ConstraintReader::read_choice(FieldReader& outputs) {

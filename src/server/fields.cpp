@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which fields of requests are read, which are refused, and which are unknown.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 
 #include "server/generation_request.h"
+#include "server/shared_fields.h"
 
 namespace halfbyte::server {
 namespace {
@@ -85,7 +84,7 @@ void refuse(const std::array<UnsupportedField, Size>& fields, FieldReader& reade
     if (value == nullptr) continue;
     const Json allowed = Json::parse(harmless);
     if (std::find(allowed.begin(), allowed.end(), *value) != allowed.end()) continue;
-    reader.fail(name, fmt::format("{} is not supported: leave it out", name), "unsupported_value");
+    reader.refuse(name);
   }
 }
 
@@ -121,12 +120,7 @@ std::vector<std::string_view> known_fields() {
 }
 
 std::vector<std::string> unknown_fields(const Json& body) {
-  const std::vector<std::string_view> known = known_fields();
-  std::vector<std::string> names;
-  for (const auto& item : body.items()) {
-    if (std::ranges::count(known, std::string_view(item.key())) == 0) names.push_back(item.key());
-  }
-  return names;
+  return fields_beyond(body, known_fields());
 }
 
 }  // namespace halfbyte::server

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <iterator>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "server/api_format.h"
@@ -73,10 +73,10 @@ class GenerateConversion {
   Json run() {
     copy(reader_, kFields);
     for (const std::string_view name : kUnsupported) {
-      if (reader_.find(name) != nullptr) refuse(reader_, name);
+      if (reader_.find(name) != nullptr) reader_.refuse(name);
     }
     if (reader_.boolean("return_hidden_states").value_or(false)) {
-      refuse(reader_, "return_hidden_states");
+      reader_.refuse("return_hidden_states");
     }
     add_prompt();
     completion_["max_tokens"] = kDefaultNewTokens;
@@ -87,11 +87,6 @@ class GenerateConversion {
   }
 
  private:
-  void refuse(FieldReader& reader, std::string_view name) {
-    const std::string path = reader.path_of(name);
-    reader.fail(name, fmt::format("{} is not supported: leave it out", path), "unsupported_value");
-  }
-
   template <std::size_t Size>
   void copy(FieldReader& reader, const std::array<Renamed, Size>& fields) {
     for (const auto& [theirs, ours] : fields) {
@@ -129,7 +124,7 @@ class GenerateConversion {
     copy(reader, kSamplingFields);
     // Completions have none only where they echo: put right in what was read.
     if (completion_["max_tokens"] == 0) completion_["max_tokens"] = 1;
-    if (reader.find(kStopRegex) != nullptr) refuse(reader, kStopRegex);
+    if (reader.find(kStopRegex) != nullptr) reader.refuse(kStopRegex);
     const auto schema = reader.string("json_schema");
     if (!schema) return;
     auto parsed = parse_object(*schema);
@@ -238,12 +233,10 @@ void GenerateWriter::add_logprobs(const TokenRecord& token, Json& own, Json& top
     top.push_back(nullptr);
     return;
   }
-  const Json described = chat_logprobs({token}, tokenizer())["content"][0];
-  own.push_back(triple(token.id, described["logprob"]));
+  own.push_back(triple(token.id, finite_logprob(token.logprobs.front().logprob)));
   Json likeliest = Json::array();
-  for (std::size_t i = 1; i < token.logprobs.size(); ++i) {
-    const Json& logprob = described["top_logprobs"][i - 1]["logprob"];
-    likeliest.push_back(triple(token.logprobs[i].token_id, logprob));
+  for (const TokenLogprob& likely : std::span(token.logprobs).subspan(1)) {
+    likeliest.push_back(triple(likely.token_id, finite_logprob(likely.logprob)));
   }
   top.push_back(std::move(likeliest));
 }

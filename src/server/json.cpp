@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/json_error.h"
+#include "text/json_nesting.h"
 #include "text/utf8.h"
 
 namespace halfbyte::server {
@@ -24,28 +25,16 @@ class ShapeCheck {
  public:
   std::optional<std::string> run(std::string_view text) {
     for (const char c : text) {
-      if (in_string_) {
-        step_in_string(c);
-      } else if (auto problem = step(c)) {
-        return problem;
-      }
+      const bool is_text = nesting_.in_string();
+      nesting_.push(c);
+      if (is_text) continue;
+      if (auto problem = step(c)) return problem;
     }
     return std::nullopt;
   }
 
  private:
-  void step_in_string(char c) {
-    if (escaped_) {
-      escaped_ = false;
-    } else if (c == '\\') {
-      escaped_ = true;
-    } else if (c == '"') {
-      in_string_ = false;
-    }
-  }
-
   std::optional<std::string> step(char c) {
-    if (c == '"') in_string_ = true;
     if (c == '{' || c == '[') members_.push_back(0);
     if ((c == '}' || c == ']') && !members_.empty()) members_.pop_back();
     if (members_.size() > kMaxDepth) {
@@ -58,8 +47,7 @@ class ShapeCheck {
   }
 
   std::vector<std::int64_t> members_;  // of each open bracket
-  bool in_string_ = false;
-  bool escaped_ = false;
+  JsonNesting nesting_;
 };
 
 }  // namespace
@@ -168,6 +156,10 @@ void FieldReader::fail_type(std::string_view name, std::string_view wanted, cons
   fail(name, fmt::format("{} is {}, want {}", path_of(name),
                          got.is_number() ? got.dump() : "of type " + std::string(got.type_name()),
                          wanted));
+}
+
+void FieldReader::refuse(std::string_view name) {
+  fail(name, fmt::format("{} is not supported: leave it out", path_of(name)), "unsupported_value");
 }
 
 }  // namespace halfbyte::server

@@ -49,6 +49,8 @@ class FieldReader {
   std::string path_of(std::string_view name) const;
   void fail(std::string_view name, std::string message, std::string code = "");
   void fail_type(std::string_view name, std::string_view wanted, const Json& got);
+  /// With code `unsupported_value`.
+  void refuse(std::string_view name);
   bool ok() const { return !error_.has_value(); }
 
  private:

@@ -10,12 +10,6 @@
 namespace halfbyte::server {
 namespace {
 
-constexpr double kFloor = -9999.0;  // JSON has no infinity
-
-double to_number(float logprob) {
-  return std::max(static_cast<double>(logprob), kFloor);
-}
-
 std::string text_of(std::int32_t id, const Tokenizer& tokenizer) {
   return tokenizer.decode(std::array{id}, false);
 }
@@ -26,13 +20,13 @@ Json describe(const TokenLogprob& token, const Tokenizer& tokenizer) {
     bytes.push_back(static_cast<unsigned char>(byte));
   }
   return {{"token", text_of(token.token_id, tokenizer)},
-          {"logprob", to_number(token.logprob)},
+          {"logprob", finite_logprob(token.logprob)},
           {"bytes", std::move(bytes)}};
 }
 
 // Null where nothing is known.
 Json own_logprob(const std::vector<TokenLogprob>& logprobs) {
-  return logprobs.empty() ? Json() : Json(to_number(logprobs.front().logprob));
+  return logprobs.empty() ? Json() : Json(finite_logprob(logprobs.front().logprob));
 }
 
 // Text -> logprob of the likeliest, and of the token itself; null where nothing is known.
@@ -40,7 +34,7 @@ Json top_by_text(const std::vector<TokenLogprob>& logprobs, const Tokenizer& tok
   if (logprobs.empty()) return nullptr;
   Json top = Json::object();
   const auto add = [&](const TokenLogprob& token) {
-    top.emplace(text_of(token.token_id, tokenizer), to_number(token.logprob));
+    top.emplace(text_of(token.token_id, tokenizer), finite_logprob(token.logprob));
   };
   std::ranges::for_each(std::span(logprobs).subspan(1), add);
   add(logprobs.front());
@@ -48,6 +42,11 @@ Json top_by_text(const std::vector<TokenLogprob>& logprobs, const Tokenizer& tok
 }
 
 }  // namespace
+
+double finite_logprob(float logprob) {
+  constexpr double kFloor = -9999.0;
+  return std::max(static_cast<double>(logprob), kFloor);
+}
 
 Json chat_logprobs(const std::vector<TokenRecord>& tokens, const Tokenizer& tokenizer) {
   Json content = Json::array();

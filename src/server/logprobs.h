@@ -13,6 +13,9 @@
 
 namespace halfbyte::server {
 
+/// JSON has no infinity: at least -9999.
+double finite_logprob(float logprob);
+
 /// {"content": [{token, logprob, bytes, top_logprobs}], "refusal": null}. A token that is part of a
 /// character has U+FFFD in its text; minus infinity is -9999.
 Json chat_logprobs(const std::vector<TokenRecord>& tokens, const Tokenizer& tokenizer);

@@ -75,7 +75,7 @@ void ModelText::choose_parsers(const TextOptions& options) {
     tool_call_format_ = ToolCallFormat::kQwen3;
   }
   if (options.tool_call_parser == "none") tool_call_format_.reset();
-  has_reasoning_ = options.reasoning_parser == "auto" ? has_token("<think>")
+  has_reasoning_ = options.reasoning_parser == "auto" ? has_token(kReasoningOpen)
                                                       : options.reasoning_parser != "none";
 }
 

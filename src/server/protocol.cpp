@@ -58,7 +58,11 @@ AnswerPart merge(const AnswerParts& answer) {
 }
 
 std::string AnswerWriter::part_events(const Place& place, AnswerPart part, Tokens& unsent) {
-  std::ranges::move(part.tokens, std::back_inserter(unsent));
+  if (unsent.empty()) {
+    unsent = std::move(part.tokens);
+  } else {
+    std::ranges::move(part.tokens, std::back_inserter(unsent));
+  }
   std::string events;
   if (!part.reasoning.empty()) events += reasoning_event(place, part.reasoning, unsent);
   auto call = part.calls.begin();

@@ -346,13 +346,13 @@ std::variant<GenerationRequest, ApiError> ResponsesFormat::read(const Json& body
   reader.boolean("store");
   reader.object("metadata");
   reader.string("user");
-  const Json chat = chat_of_responses(body, earlier_messages(reader), paths, error);
+  Json chat = chat_of_responses(body, earlier_messages(reader), paths, error);
   if (error) return std::move(*error);
   auto result = read_chat_request(chat, scope);
   if (auto* refused = std::get_if<ApiError>(&result)) return paths.as_written(std::move(*refused));
   auto& request = std::get<GenerationRequest>(result);
   request.prompt_field = "input";
-  Json messages = chat["messages"];
+  Json messages = std::move(chat["messages"]);
   // Those are of this request only.
   if (reader.find("instructions") != nullptr) messages.erase(messages.begin());
   request.answer_fields = {{"shown", shown_fields(body, scope.text->defaults())},

@@ -68,17 +68,13 @@ class ResponsesConversion {
   }
 
  private:
-  void refuse(FieldReader& reader, std::string_view name) {
-    reader.fail(name, fmt::format("{} is not supported: leave it out", name), "unsupported_value");
-  }
-
   void refuse_unsupported(FieldReader& reader) {
-    if (reader.boolean("background").value_or(false)) refuse(reader, "background");
+    if (reader.boolean("background").value_or(false)) reader.refuse("background");
     if (reader.string("truncation").value_or("disabled") != "disabled") {
-      refuse(reader, "truncation");
+      reader.refuse("truncation");
     }
     for (const std::string_view name : {"conversation", "prompt"}) {
-      if (reader.find(name) != nullptr) refuse(reader, name);
+      if (reader.find(name) != nullptr) reader.refuse(name);
     }
   }
 

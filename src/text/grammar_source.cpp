@@ -145,11 +145,12 @@ Json deepseek_calls(const std::vector<CallableTool>& tools, bool one_call) {
     return fmt::format("{}{}{}", syntax.open, tool.name, kDeepSeekSeparator);
   };
   const auto begin_fenced = [&](const CallableTool& tool) {
-    return fmt::format("{}function{}{}\n```json\n", syntax.open, kDeepSeekSeparator, tool.name);
+    return fmt::format("{}function{}{}\n{}\n", syntax.open, kDeepSeekSeparator, tool.name, kFence);
   };
   Json layouts =
       Json::array({in_section(calls(tools, begin, close, "", one_call)),
-                   in_section(calls(tools, begin_fenced, "\n```" + close, "\n", one_call))});
+                   in_section(calls(tools, begin_fenced, fmt::format("\n{}{}", kFenceEnd, close),
+                                    "\n", one_call))});
   return {{"type", "or"}, {"elements", std::move(layouts)}};
 }
 

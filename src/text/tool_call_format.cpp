@@ -12,8 +12,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kMaxDepth = 64;
-constexpr std::string_view kFence = "```json";
-constexpr std::string_view kFenceEnd = "```";
 
 // ---------------------------------------------------------------- JSON as text
 

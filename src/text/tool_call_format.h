@@ -14,6 +14,9 @@
 
 namespace halfbyte {
 
+/// Around the arguments, in V3's and R1's layout.
+inline constexpr std::string_view kFence = "```json";
+inline constexpr std::string_view kFenceEnd = "```";
 /// Between a name of DeepSeek's and what follows. U+FF5C is EF BD 9C, U+2581 is E2 96 81.
 inline constexpr std::string_view kDeepSeekSeparator =
     "<\xEF\xBD\x9C"
