@@ -135,11 +135,12 @@ class ExpertBackend {
 };
 
 /// Every backend of this build, best first: the one place where backends are listed
-/// (backends/list.cpp). A backend that is not built is an entry whose can_run says so.
+/// (backends/list.cpp). One whose kernels are not built is an entry too, and its can_use says so.
 const std::vector<std::shared_ptr<ExpertBackend>>& list_expert_backends();
 std::shared_ptr<ExpertBackend> make_reference_backend();
 std::shared_ptr<ExpertBackend> make_cpu_backend();
 std::shared_ptr<ExpertBackend> make_cuda_sm90_backend();
+std::shared_ptr<ExpertBackend> make_cuda_sm100_backend();
 
 }  // namespace halfbyte
 

@@ -8,7 +8,6 @@
 
 #include "device_data.h"
 #include "kernels/reference/oracle.h"
-#include "moe/backends/cuda_sm100.h"
 #include "moe/device_limits.h"
 #include "support/moe_case.h"
 

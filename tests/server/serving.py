@@ -39,13 +39,13 @@ class Server:
         with self.process.stderr as lines:
             self.log.extend(lines)
 
-    def ready(self):
+    def ready(self, pause=0.1):
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             if self.request("GET", "/health")[0] == 200:
                 return self
             assert self.process.poll() is None, "".join(self.log)
-            time.sleep(0.1)
+            time.sleep(pause)
         raise AssertionError("not ready: " + "".join(self.log))
 
     def connect(self):

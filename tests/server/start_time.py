@@ -16,11 +16,6 @@ RUNS = int(sys.argv[3]) if len(sys.argv) > 3 else 5
 STEPS = ("listening", "ready", "first token")
 
 
-def wait_until_ready(server):
-    while server.request("GET", "/health")[0] != 200:
-        time.sleep(0.002)
-
-
 def wait_for_token(server):
     connection = server.connect()
     body = chat_body("What is 12 / 4?", max_tokens=1, stream=True)
@@ -35,8 +30,8 @@ def times_of_a_start():
     start = time.monotonic()
     server = Server(COMMAND, MODEL)
     times = [time.monotonic() - start]
-    for wait in (wait_until_ready, wait_for_token):
-        wait(server)
+    for wait in (lambda: server.ready(0.002), lambda: wait_for_token(server)):
+        wait()
         times.append(time.monotonic() - start)
     assert server.stop() == 0
     return times

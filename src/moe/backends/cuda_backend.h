@@ -141,6 +141,7 @@ std::vector<StepRange<Step>> list_steps(std::int64_t capacity_tokens, Choose cho
 template <typename Step>
 std::vector<std::string> describe_steps(const std::vector<StepRange<Step>>& ranges) {
   std::vector<std::string> lines;
+  lines.reserve(ranges.size());
   for (const StepRange<Step>& range : ranges)
     lines.push_back("from " + std::to_string(range.first_tokens) +
                     " tokens: " + range.step.to_string());

@@ -3,8 +3,6 @@
 // NVFP4 experts on a Blackwell GPU, activations in NVFP4 too (w4a4, w4a4_dynamic): x is quantised
 // once a token, gathered by expert, multiplied, activated and quantised again, multiplied. A build
 // without CUDA has it too, for its plans. Compiled, never run on such a GPU.
-#include "moe/backends/cuda_sm100.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "moe/backends/cuda_sm100.h"
 #include "moe/expert_backend.h"
 
 namespace halfbyte {

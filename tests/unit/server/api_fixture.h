@@ -15,6 +15,7 @@
 
 #include "server/api.h"
 #include "unit/engine/fake_model.h"
+#include "unit/server/token_events.h"
 
 namespace halfbyte::server {
 
@@ -26,13 +27,6 @@ using halfbyte::test::kFakeEos;
 using halfbyte::test::start_fake_engine;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
-
-inline std::unique_ptr<ModelText> load_text() {
-  auto text =
-      ModelText::load(std::string(HALFBYTE_SOURCE_DIR) + "/models/gsm-mini-qwen3moe-nvfp4", {});
-  EXPECT_TRUE(text.ok()) << text.status().to_string();
-  return std::move(text).value();
-}
 
 // What a client sees of an answer.
 struct Received {
@@ -68,25 +62,6 @@ inline Received receive(PendingAnswer& pending) {
   pending.on_progress(nullptr);
   EXPECT_TRUE(done) << "no end within 20 s";
   return received;
-}
-
-// The events of a stream, without the last, which is [DONE].
-inline std::vector<Json> events_of(const std::string& body) {
-  std::vector<Json> events;
-  std::string_view rest = body;
-  while (!rest.empty()) {
-    const std::size_t end = rest.find("\n\n");
-    const std::string_view event = rest.substr(0, end);
-    EXPECT_TRUE(event.starts_with("data: ")) << event;
-    rest.remove_prefix(end + 2);
-    if (event == "data: [DONE]") {
-      EXPECT_TRUE(rest.empty()) << "something after [DONE]";
-      return events;
-    }
-    events.push_back(Json::parse(event.substr(6)));
-  }
-  ADD_FAILURE() << "no [DONE]: " << body;
-  return events;
 }
 
 // Two neighbours of ASCII inside a text, some way from its start.
@@ -171,7 +146,7 @@ class ApiTest : public ::testing::Test {
   }
   std::string text_for(std::vector<std::int32_t> tokens) {
     if (!tokens.empty() && tokens.back() == kFakeEos) tokens.pop_back();
-    return load_text()->tokenizer().decode(tokens, true);
+    return tokenizer().decode(tokens, true);
   }
   static Json body_for(const std::vector<std::int32_t>& prompt, std::int64_t limit) {
     return {{"prompt", prompt}, {"max_tokens", limit}, {"temperature", 0}};

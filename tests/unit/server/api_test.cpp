@@ -390,7 +390,7 @@ TEST_F(ApiTest, TokenizesAndBack) {
   EXPECT_EQ(std::get<HttpResponse>(bad).status, 400) << "beyond the model's vocabulary";
   const auto good = send("POST", "/detokenize", R"({"tokens": [40, 41]})");
   EXPECT_EQ(Json::parse(std::get<HttpResponse>(good).body)["text"],
-            load_text()->tokenizer().decode(std::vector<std::int32_t>{40, 41}, false));
+            tokenizer().decode(std::vector<std::int32_t>{40, 41}, false));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "server/generation_request.h"
 #include "text/grammar.h"
+#include "unit/server/shipped_text.h"
 
 namespace halfbyte::server {
 namespace {
@@ -15,26 +16,17 @@ using testing::HasSubstr;
 
 constexpr std::int64_t kVocab = 2048;
 
-const ModelText& model_text(const char* tool_call_parser) {
-  const auto load = [](const char* parser) {
-    TextOptions options;
-    options.tool_call_parser = parser;
-    auto loaded = ModelText::load(
-        std::string(HALFBYTE_SOURCE_DIR) + "/models/gsm-mini-qwen3moe-nvfp4", options);
-    EXPECT_TRUE(loaded.ok()) << loaded.status().to_string();
-    return std::move(loaded).value();
-  };
-  static const std::unique_ptr<ModelText> plain = load("none");
-  static const std::unique_ptr<ModelText> calling = load("qwen3");
-  return std::string_view(tool_call_parser) == "none" ? *plain : *calling;
+const ModelText& text_with(std::string_view tool_call_parser) {
+  static const std::unique_ptr<ModelText> plain = load_text({.tool_call_parser = "none"});
+  static const std::unique_ptr<ModelText> calling = load_text({.tool_call_parser = "qwen3"});
+  return tool_call_parser == "none" ? *plain : *calling;
 }
 
 std::variant<GenerationRequest, ApiError> read(const std::string& fields,
                                                bool is_chat = true,
                                                const char* tool_call_parser = "qwen3") {
-  static GrammarCompiler grammars(
-      answer_vocabulary(model_text("none").tokenizer(), kVocab, {0, 2}));
-  const RequestScope scope = {.text = &model_text(tool_call_parser),
+  static GrammarCompiler grammars(answer_vocabulary(text_with("none").tokenizer(), kVocab, {0, 2}));
+  const RequestScope scope = {.text = &text_with(tool_call_parser),
                               .model_names = {"model"},
                               .vocab_size = kVocab,
                               .context_tokens = 1024,
@@ -75,7 +67,7 @@ void expect_refused(const std::string& fields,
 bool allows(const GenerationRequest& request, const std::string& text) {
   if (request.grammar == nullptr) return true;
   const auto constraint = request.grammar->make_constraint(Reasoning::kNone);
-  const auto ids = model_text("none").tokenizer().encode(text);
+  const auto ids = text_with("none").tokenizer().encode(text);
   for (const std::int32_t id : ids.value()) {
     if (!constraint->accept(id).ok()) return false;
   }

@@ -12,16 +12,6 @@ namespace halfbyte::server {
 inline constexpr std::int64_t kVocab = 2048;
 inline constexpr std::int64_t kContext = 2048;
 
-inline const ModelText& model_text() {
-  static const std::unique_ptr<ModelText> text = [] {
-    auto loaded =
-        ModelText::load(std::string(HALFBYTE_SOURCE_DIR) + "/models/gsm-mini-qwen3moe-nvfp4", {});
-    EXPECT_TRUE(loaded.ok()) << loaded.status().to_string();
-    return std::move(loaded).value();
-  }();
-  return *text;
-}
-
 inline RequestScope scope() {
   return {.text = &model_text(),
           .model_names = {"first", "second"},

@@ -13,24 +13,10 @@ const ApiFormat& format() {
   return *made;
 }
 
-// The events of a stream, without the last, which is [DONE].
-std::vector<Json> plain_events_of(std::string_view body) {
-  EXPECT_TRUE(body.ends_with(kDoneEvent)) << body;
-  body.remove_suffix(kDoneEvent.size());
-  std::vector<Json> events;
-  while (!body.empty()) {
-    const std::size_t end = body.find("\n\n");
-    EXPECT_TRUE(body.starts_with("data: ")) << body;
-    events.push_back(Json::parse(body.substr(6, end - 6)));
-    body.remove_prefix(end + 2);
-  }
-  return events;
-}
-
 TEST(GenerateAnswer, HasTheTextSoFarInEveryEvent) {
   const GenerationRequest request = accepted(format(), R"({"text": "Hi"})");
   const Written written = write(format(), request, "1 + 2", FinishReason::kStop);
-  const std::vector<Json> events = plain_events_of(written.stream);
+  const std::vector<Json> events = events_of(written.stream);
   ASSERT_GT(events.size(), 2U);
   std::string before;
   for (const Json& event : events) {

@@ -112,11 +112,6 @@ TEST_F(ApiTest, ScoresAPromptWithoutAnAnswer) {
 
 // ---- where the text of a prompt's tokens begins
 
-const Tokenizer& tokenizer() {
-  static const std::unique_ptr<ModelText> text = load_text();
-  return text->tokenizer();
-}
-
 std::vector<std::int64_t> offsets_of(const std::vector<std::int32_t>& ids,
                                      const std::string& text,
                                      std::int64_t start = 0) {

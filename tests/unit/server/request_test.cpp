@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "server/generation_request.h"
+#include "unit/server/shipped_text.h"
 
 namespace halfbyte::server {
 namespace {
@@ -13,16 +14,6 @@ using testing::HasSubstr;
 
 constexpr std::int64_t kVocab = 2048;
 constexpr std::int64_t kContext = 64;
-
-const ModelText& model_text() {
-  static const std::unique_ptr<ModelText> text = [] {
-    auto loaded =
-        ModelText::load(std::string(HALFBYTE_SOURCE_DIR) + "/models/gsm-mini-qwen3moe-nvfp4", {});
-    EXPECT_TRUE(loaded.ok()) << loaded.status().to_string();
-    return std::move(loaded).value();
-  }();
-  return *text;
-}
 
 RequestScope scope() {
   return {.text = &model_text(),
