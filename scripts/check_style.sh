@@ -24,4 +24,5 @@ report "the library prints, aborts or exits" \
      | grep -vE 'transport.*abort\(|abort\(const Status|->abort\(|[.]abort\(' || true)"
 report "files over 500 lines (a table of test cases may be longer)" \
   "$(git ls-files 'src/*.h' 'src/*.cpp' 'src/*.cu' 'src/*.cuh' 'tools/*' 'include/*' | xargs wc -l | awk '$2 != "total" && $1 > 500')"
+report "functions over 60 lines" "$(python3 scripts/function_sizes.py --limit 60 2>&1 || true)"
 exit $failed

@@ -4,12 +4,13 @@
 
 A function's length is counted from the first line of its signature to its closing brace. Functions without a body
 and lambdas are not counted: a lambda is part of the function around it. `function_sizes.py ROOT` measures another
-tree, `--most N` lists more of the largest.
+tree, `--most N` lists more of the largest, `--limit N` says only which functions are longer, and fails when one is.
 """
 
 import argparse
 import pathlib
 import re
+import sys
 
 FOLDERS = ("src", "tools", "include")
 SUFFIXES = (".h", ".cpp", ".cu", ".cuh")
@@ -96,6 +97,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("root", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).parent.parent)
     parser.add_argument("--most", type=int, default=10, help="how many of the largest to list")
+    parser.add_argument("--limit", type=int, help="list functions of more lines than this, and nothing else")
     options = parser.parse_args()
     root = options.root.resolve()
     files, functions, folders = [], [], {}
@@ -106,6 +108,9 @@ def main():
         folders[folder_of(where)] = folders.get(folder_of(where), 0) + num_lines
         functions += [(last - first + 1, f"{where}:{first} {name}") for name, first, last in functions_of(text)]
 
+    if options.limit is not None:
+        longer = [f"{where}: {length} lines" for length, where in functions if length > options.limit]
+        sys.exit("\n".join(longer) or None)
     print_distribution("functions", [length for length, _ in functions])
     over = sum(length > 60 for length, _ in functions)
     print(f"functions over 60 lines: {over} ({100 * over / len(functions):.1f} %)")
