@@ -24,25 +24,28 @@ __device__ __forceinline__ ExpertTiles place_expert_tiles(std::int32_t* memory, 
   return {memory, memory + num_experts + 1, memory + 2 * num_experts + 1};
 }
 
-/// Called by all kThreads threads; two experts each.
+/// Called by all kThreads threads; each has a few experts, one after the other.
 template <int kThreads>
 __device__ void build_expert_tiles(const ExpertTiles& tiles,
                                    int num_experts,
                                    const std::int64_t* expert_offset,
                                    const std::int32_t* expert_count,
                                    int tokens_per_tile) {
+  constexpr int kMaxExperts = 512;
+  constexpr int kEach = (kMaxExperts + kThreads - 1) / kThreads;
   __shared__ int warp_sum[kThreads / 32];
   const int thread = static_cast<int>(threadIdx.x);
-  int count[2] = {};
-  for (int i = 0; i < 2; ++i) {
-    const int expert = 2 * thread + i;
+  int count[kEach] = {};
+  int sum = 0;
+  for (int i = 0; i < kEach; ++i) {
+    const int expert = kEach * thread + i;
     if (expert >= num_experts) continue;
     const int routes = expert_count[expert];
     tiles.count[expert] = routes;
     tiles.offset[expert] = static_cast<int>(expert_offset[expert]);
     count[i] = (routes + tokens_per_tile - 1) / tokens_per_tile;
+    sum += count[i];
   }
-  int sum = count[0] + count[1];
   for (int d = 1; d < 32; d *= 2) {
     const int other = __shfl_up_sync(~0U, sum, static_cast<unsigned>(d));
     if (thread % 32 >= d) sum += other;
@@ -52,8 +55,11 @@ __device__ void build_expert_tiles(const ExpertTiles& tiles,
   for (int w = 0; w < thread / 32; ++w)
     sum += warp_sum[w];
   // Expert e's end is e + 1's start.
-  if (2 * thread < num_experts) tiles.tile_start[2 * thread + 1] = sum - count[1];
-  if (2 * thread + 1 < num_experts) tiles.tile_start[2 * thread + 2] = sum;
+  for (int i = kEach - 1; i >= 0; --i) {
+    const int expert = kEach * thread + i;
+    if (expert < num_experts) tiles.tile_start[expert + 1] = sum;
+    sum -= count[i];
+  }
   if (thread == 0) tiles.tile_start[0] = 0;
   __syncthreads();
 }

@@ -7,28 +7,12 @@
 #include "kernels/cuda/common/nvfp4_quantize.h"
 #include "kernels/cuda/common/nvfp4_rows.h"
 #include "kernels/cuda/common/portable_activation.h"
+#include "kernels/cuda/common/row_range.cuh"
 #include "kernels/cuda/ptx/memory.cuh"
 
 namespace halfbyte::cuda::nvfp4_rows {
 
 inline constexpr int kNumThreads = 128;
-inline constexpr int kNumWarps = kNumThreads / 32;
-
-/// The range of a row from the parts that its threads saw; the same in every thread. The first
-/// barrier also waits for those who still read the row before.
-__device__ __forceinline__ RowRange reduce_range(RowRange range) {
-  __shared__ float warp_amax[kNumWarps];
-  const bool any_finite = __syncthreads_or(range.any_finite) != 0;
-  for (int d = 16; d > 0; d /= 2)
-    range.amax = fmaxf(range.amax, __shfl_xor_sync(~0U, range.amax, d));
-  if (threadIdx.x % 32 == 0) warp_amax[threadIdx.x / 32] = range.amax;
-  __syncthreads();
-  RowRange whole;
-  whole.any_finite = any_finite;
-  for (const float amax : warp_amax)
-    whole.amax = fmaxf(whole.amax, amax);
-  return whole;
-}
 
 /// Calls visit(group, values) for every group of 16 columns that is this thread's.
 template <typename Load, typename Visit>
@@ -49,7 +33,7 @@ __device__ __forceinline__ float find_scale(const float* given, std::int64_t gro
     for (const float value : values)
       range.add(value);
   });
-  return reduce_range(range).scale();
+  return reduce_range<kNumThreads>(range).scale();
 }
 
 /// 16 bf16 values at a multiple of 16 columns.

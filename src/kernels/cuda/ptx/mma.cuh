@@ -58,6 +58,13 @@ __device__ __forceinline__ void store_transposed_8x8x4(std::uint32_t address,
                : "memory");
 }
 
+/// 1 / x within an ulp, for x whose inverse is a normal number too.
+__device__ __forceinline__ float reciprocal_approx(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0,%1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
 __device__ __forceinline__ float exp2_approx(float x) {
   float r;
   asm("ex2.approx.f32 %0,%1;" : "=f"(r) : "f"(x));

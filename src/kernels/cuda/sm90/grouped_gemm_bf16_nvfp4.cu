@@ -7,9 +7,17 @@ namespace halfbyte::sm90 {
 namespace {
 
 grouped_gemm::KernelPointer find_kernel(const GroupedGemmShape& shape, int tile_tokens) {
-  return shape.output == GemmOutput::kActivated
-             ? grouped_gemm::find_kernel<GemmOutput::kActivated>(tile_tokens)
-             : grouped_gemm::find_kernel<GemmOutput::kRows>(tile_tokens);
+  switch (shape.output) {
+    case GemmOutput::kActivated:
+      return grouped_gemm::find_kernel<GemmOutput::kActivated>(tile_tokens);
+    case GemmOutput::kRows:
+      return grouped_gemm::find_kernel<GemmOutput::kRows>(tile_tokens);
+    case GemmOutput::kQuantized:
+      return grouped_gemm::find_kernel<GemmOutput::kQuantized>(tile_tokens);
+    case GemmOutput::kScaledRows:
+      return grouped_gemm::find_kernel<GemmOutput::kScaledRows>(tile_tokens);
+  }
+  return nullptr;
 }
 
 }  // namespace

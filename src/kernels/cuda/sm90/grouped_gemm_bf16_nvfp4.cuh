@@ -14,6 +14,7 @@
 
 #include "kernels/cuda/common/expert_tiles.cuh"
 #include "kernels/cuda/common/nvfp4_decode.cuh"
+#include "kernels/cuda/common/ring_position.cuh"
 #include "kernels/cuda/common/tile_order.cuh"
 #include "kernels/cuda/ptx/mbarrier.cuh"
 #include "kernels/cuda/ptx/memory.cuh"
@@ -44,20 +45,8 @@ struct Kernel {
     cuda::TileOrder order;
   };
 
-  /// A position in a ring of barriers.
-  template <int kDepth>
-  struct Position {
-    int slot = 0;
-    std::uint32_t parity = 0;
-    __device__ __forceinline__ void advance() {
-      if (++slot == kDepth) {
-        slot = 0;
-        parity ^= 1;
-      }
-    }
-  };
-  using Ring = Position<kNumStages>;
-  using QueuePosition = Position<kGemmQueueDepth>;
+  using Ring = cuda::RingPosition<kNumStages>;
+  using QueuePosition = cuda::RingPosition<kGemmQueueDepth>;
 
   static __device__ __forceinline__ SharedStorage shared_storage(const Params& p) {
     extern __shared__ std::uint8_t shared[];
@@ -284,8 +273,8 @@ struct Kernel {
       const Tile tile = pop(s, queue);
       const int row_tile = tile.row_cell * 2 + warp * kTiles;
       if (row_tile < p.row_cells * 2)
-        Store<kTileTokens, kWidth>::template run<kOutput>(p, tile, row_tile,
-                                                          s.staging + warp * kGemmWarpStaging, acc);
+        Store<kTileTokens, kWidth, kOutput>::run(p, tile, row_tile,
+                                                 s.staging + warp * kGemmWarpStaging, acc);
     }
   }
 
@@ -335,6 +324,10 @@ template <>
 KernelPointer find_kernel<GemmOutput::kActivated>(int tile_tokens);
 template <>
 KernelPointer find_kernel<GemmOutput::kRows>(int tile_tokens);
+template <>
+KernelPointer find_kernel<GemmOutput::kQuantized>(int tile_tokens);
+template <>
+KernelPointer find_kernel<GemmOutput::kScaledRows>(int tile_tokens);
 
 }  // namespace halfbyte::sm90::grouped_gemm
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One GEMM of all experts for many rows per expert: bf16 tokens, NVFP4 weights in
-// formats/sm90_layout.h, mode w4a16. Correct for every distribution of rows. Host only: no CUDA
-// header.
+// formats/sm90_layout.h. Mode w4a16; with tokens on the NVFP4 grid (grid_tokens.h) the w4a4 modes.
+// Correct for every distribution of rows. Host only: no CUDA header.
 #ifndef HALFBYTE_KERNELS_CUDA_SM90_GROUPED_GEMM_BF16_NVFP4_H_
 #define HALFBYTE_KERNELS_CUDA_SM90_GROUPED_GEMM_BF16_NVFP4_H_
 
@@ -14,6 +14,7 @@
 #include "formats/sm90_layout.h"
 #include "halfbyte/dtype.h"
 #include "halfbyte/moe.h"
+#include "kernels/cuda/common/nvfp4_quantize.h"
 #include "kernels/cuda/sm90/token_tiles.h"
 
 struct CUstream_st;
@@ -21,20 +22,25 @@ struct CUstream_st;
 namespace halfbyte::sm90 {
 
 enum class GemmOutput : std::int32_t {
-  kActivated = 0,  // gate_up: the activation of the sums, as token tiles of the next product
-  kRows = 1,       // down: the sums, in order
+  kActivated = 0,   // gate_up: the activation of the sums, as token tiles of the next product
+  kRows = 1,        // the sums, in order: of down, or of gate_up in the order of its stored rows
+  kQuantized = 2,   // gate_up: kActivated on the NVFP4 grid, with the portable sigmoid
+  kScaledRows = 3,  // down: kRows with an alpha for every row
 };
+HALFBYTE_HOST_DEVICE constexpr bool writes_tiles(GemmOutput output) {
+  return output == GemmOutput::kActivated || output == GemmOutput::kQuantized;
+}
 
 struct GroupedGemmShape {
   WeightLayout weights;
   GemmOutput output = GemmOutput::kRows;
-  DType row_dtype = DType::kBf16;  // of kRows: kBf16 or kF32
+  DType row_dtype = DType::kBf16;  // of rows: kBf16 or kF32
   double rows_per_expert = 0;      // expected in the planned step, of experts with any
 
-  /// Columns of the output: of h padded to 64, or of the rows.
+  /// Columns of the output: of h padded to 64, or of the rows; of two halves with their padding.
   std::int64_t output_cols() const {
-    return output == GemmOutput::kActivated ? (weights.shape.half_rows + 63) / 64 * 64
-                                            : weights.shape.half_rows;
+    if (writes_tiles(output)) return (weights.shape.half_rows + 63) / 64 * 64;
+    return weights.shape.num_halves == 2 ? weights.rows() : weights.shape.half_rows;
   }
 };
 
@@ -53,14 +59,15 @@ struct GroupedGemmArgs {
   const std::int64_t* expert_offset = nullptr;  // [num_experts + 1]
   const std::int32_t* expert_count = nullptr;   // [num_experts]
   const std::uint8_t* weights = nullptr;        // weights.bytes()
-  const float* alpha[2] = {};                   // [num_experts] of each half
-  ActivationSpec activation;                    // kActivated
-  void* output =
-      nullptr;  // kActivated: TokenTiles of output_cols(); kRows: [routes, output_cols()]
+  const float* alpha[2] = {};  // [num_experts] of each half; kRows: of half 0, null for 1
+  ActivationSpec activation;   // of token tiles
+  void* output = nullptr;      // TokenTiles of output_cols(), or [routes, output_cols()]
+  const cuda::QuantizeScale* h_scale = nullptr;  // kQuantized: [1]
+  const float* row_alpha = nullptr;              // kScaledRows: [routes]
 };
 
-/// Tile sizes that are compiled; each can be forced.
-std::span<const int> list_tile_tokens();
+/// Tile sizes that are compiled for an output; each can be forced.
+std::span<const int> list_tile_tokens(GemmOutput output);
 Status can_run(const GroupedGemmShape& shape, const device::Properties& limits);
 GroupedGemmConfig make_config(const GroupedGemmShape& shape,
                               int tile_tokens,

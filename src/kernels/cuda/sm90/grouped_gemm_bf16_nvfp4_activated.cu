@@ -8,6 +8,8 @@ KernelPointer find_kernel<GemmOutput::kActivated>(int tile_tokens) {
   switch (tile_tokens) {
     case 64:
       return grouped_gemm_kernel<64, GemmOutput::kActivated>;
+    case 96:
+      return grouped_gemm_kernel<96, GemmOutput::kActivated>;
     case 160:
       return grouped_gemm_kernel<160, GemmOutput::kActivated>;
     default:

@@ -6,10 +6,20 @@
 namespace halfbyte::sm90 {
 namespace {
 
-constexpr int kTileTokens[] = {64, 160};
+constexpr int kTileTokens[] = {64, 96, 160};
+// A warp quantises 16 features: with a gate they are two m64 tiles, which narrow products lack.
+constexpr int kQuantizedTileTokens[] = {96, 160};
+constexpr int kScaledTileTokens[] = {64, 160};
 
-/// Up to this many rows an expert on average, few have more than 64.
+/// Up to so many rows an expert on average, few have more than 64, or 96.
 constexpr double kMaxNarrowRows = 52;
+constexpr double kMaxMiddleRows = 80;
+
+int choose_tile_tokens(const GroupedGemmShape& shape) {
+  if (shape.output == GemmOutput::kQuantized)
+    return shape.rows_per_expert <= kMaxMiddleRows ? 96 : 160;
+  return shape.rows_per_expert <= kMaxNarrowRows ? 64 : 160;
+}
 
 }  // namespace
 
@@ -20,8 +30,17 @@ std::string GroupedGemmConfig::to_string() const {
       tile_tokens, num_stages, shared_bytes, num_ctas);
 }
 
-std::span<const int> list_tile_tokens() {
-  return kTileTokens;
+std::span<const int> list_tile_tokens(GemmOutput output) {
+  switch (output) {
+    case GemmOutput::kActivated:
+    case GemmOutput::kRows:
+      return kTileTokens;
+    case GemmOutput::kQuantized:
+      return kQuantizedTileTokens;
+    case GemmOutput::kScaledRows:
+      return kScaledTileTokens;
+  }
+  return {};
 }
 
 Status can_run(const GroupedGemmShape& shape, const device::Properties& limits) {
@@ -63,7 +82,7 @@ GroupedGemmConfig make_config(const GroupedGemmShape& shape,
 }
 
 GroupedGemmConfig select_config(const GroupedGemmShape& shape, const device::Properties& limits) {
-  return make_config(shape, shape.rows_per_expert <= kMaxNarrowRows ? 64 : 160, limits);
+  return make_config(shape, choose_tile_tokens(shape), limits);
 }
 
 }  // namespace halfbyte::sm90

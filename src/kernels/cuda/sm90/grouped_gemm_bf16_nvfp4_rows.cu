@@ -8,6 +8,8 @@ KernelPointer find_kernel<GemmOutput::kRows>(int tile_tokens) {
   switch (tile_tokens) {
     case 64:
       return grouped_gemm_kernel<64, GemmOutput::kRows>;
+    case 96:
+      return grouped_gemm_kernel<96, GemmOutput::kRows>;
     case 160:
       return grouped_gemm_kernel<160, GemmOutput::kRows>;
     default:

@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/common/activation.cuh"
 #include "kernels/cuda/common/nvfp4_decode.cuh"
+#include "kernels/cuda/common/portable_activation.h"
 #include "kernels/cuda/ptx/memory.cuh"
 #include "kernels/cuda/ptx/mma.cuh"
 #include "kernels/cuda/sm90/grouped_gemm_bf16_nvfp4.h"
@@ -49,24 +50,34 @@ struct Widths<64> {
   using List = WidthList<64, 48, 32>;
 };
 template <>
+struct Widths<96> {
+  using List = WidthList<96, 80, 64, 48>;
+};
+template <>
 struct Widths<160> {
   using List = WidthList<160, 144, 128, 112, 96, 80>;
 };
 
 /// Tokens that the epilogue works on at a time: a part of the width. Unrolled over all of them its
-/// code would not be in the instruction cache when a CTA comes to a width.
-constexpr int group_tokens(int width, int tiles) {
+/// code would not be in the instruction cache when a CTA comes to a width; quantising is more code.
+constexpr int group_tokens(int width, int tiles, GemmOutput output) {
   if (tiles == 1) return 16;
   for (const int tokens : {32, 24, 40, 56}) {
+    if (output == GemmOutput::kQuantized && tokens > 32) return 16;
     if (width % tokens == 0) return tokens;
   }
   return width;
 }
 
-template <int kTileTokens, int kWidth>
+/// Sums, decoded and not yet scaled, times this are what they stand for. No alphas: 1.
+__device__ __forceinline__ float alpha_of(const float* alphas, int expert) {
+  return (alphas == nullptr ? 1.0F : alphas[expert]) * cuda::kDecodedScale;
+}
+
+template <int kTileTokens, int kWidth, GemmOutput kOutput>
 struct Store {
   static constexpr int kTiles = gemm_tiles_per_warpgroup(kTileTokens);
-  static constexpr int kTokens = group_tokens(kWidth, kTiles);
+  static constexpr int kTokens = group_tokens(kWidth, kTiles, kOutput);
   using Accumulators = float[kTiles][kWidth / 2];
 
   /// What a warp stores: rows from 16 * row_tile on of tokens from `first` on, scaled.
@@ -75,6 +86,7 @@ struct Store {
     int row_tile, first;
     std::uint32_t staging;
     float alpha[2];
+    cuda::QuantizeScale h_scale;  // kQuantized
 
     __device__ __forceinline__ bool holds(int token) const {
       return first + token < tile.num_tokens;
@@ -113,7 +125,12 @@ struct Store {
 
   template <bool kSwiglu>
   static __device__ __forceinline__ float activate(const Params& p, float gate, float up) {
-    return kSwiglu ? cuda::swiglu(gate, up) : cuda::activate(p.activation, gate, up);
+    if constexpr (kOutput == GemmOutput::kQuantized) {
+      return kSwiglu ? cuda::portable_swiglu(gate, up)
+                     : cuda::portable_activate(p.args.activation, gate, up);
+    } else {
+      return kSwiglu ? cuda::swiglu(gate, up) : cuda::activate(p.activation, gate, up);
+    }
   }
 
   /// h of a gated expert: 8 features a tile.
@@ -157,9 +174,82 @@ struct Store {
     }
   }
 
+  /// Of 16 features of one token that a lane has two of, as have the lanes 4, 8, .. further.
+  static __device__ __forceinline__ cuda::BlockScale block_scale(const Group& g, float a, float b) {
+    std::uint32_t amax_bits = cuda::larger(cuda::magnitude_bits(a), cuda::magnitude_bits(b));
+#pragma unroll
+    for (int lanes = 4; lanes < 32; lanes *= 2)
+      amax_bits = cuda::larger(amax_bits, __shfl_xor_sync(~0U, amax_bits, lanes));
+    return cuda::make_block_scale(amax_bits, g.h_scale);
+  }
+
+  /// 16 features, `h` of eight groups of tokens: [eight features][token of the lane's two]. They go
+  /// to groups `first` and first + 1 of `dst`.
+  static __device__ __forceinline__ void store_grid(
+      const Group& g, const Features& dst, int first, int block, const float (&h)[2][2]) {
+    const int token = block * 8 + static_cast<int>(threadIdx.x) % 32 / 4;
+    const cuda::BlockScale scale[2] = {block_scale(g, h[0][0], h[1][0]),
+                                       block_scale(g, h[0][1], h[1][1])};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const std::uint32_t word = ptx::transpose_8x8(cuda::grid_pair(
+          cuda::grid_value(h[i][0], scale[0]), cuda::grid_value(h[i][1], scale[1])));
+      store_word(dst.at(first + i, block), g.holds(token) ? word : 0);
+    }
+  }
+
+  /// h of a gated expert on the NVFP4 grid: a warp's two tiles are 16 features.
+  template <bool kSwiglu>
+  static __device__ __forceinline__ void store_gated_grid(const Params& p,
+                                                          const Group& g,
+                                                          const Accumulators& acc) {
+    static_assert(kTiles == 2);
+    const Features dst = features(p, g, g.row_tile / 2 * 16);
+#pragma unroll
+    for (int block = 0; block < kTokens / 8; ++block) {
+      float h[2][2];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* v = acc[i / 2] + 4 * block + i % 2;
+        h[i / 2][i % 2] = activate<kSwiglu>(p, v[0] * g.alpha[0], v[2] * g.alpha[1]);
+      }
+      store_grid(g, dst, 0, block, h);
+    }
+  }
+
+  /// The same without a gate: 16 features a tile.
+  static __device__ __forceinline__ void store_relu2_grid(const Params& p,
+                                                          const Group& g,
+                                                          const Accumulators& acc) {
+    if (g.row_tile * 16 >= p.output_cols) return;
+    const Features dst = features(p, g, g.row_tile * 16);
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int block = 0; block < kTokens / 8; ++block) {
+        const float* v = acc[t] + 4 * block;
+        const float h[2][2] = {{cuda::relu2(v[0] * g.alpha[0]), cuda::relu2(v[1] * g.alpha[0])},
+                               {cuda::relu2(v[2] * g.alpha[0]), cuda::relu2(v[3] * g.alpha[0])}};
+        store_grid(g, dst, 2 * t, block, h);
+      }
+    }
+  }
+
   static __device__ __forceinline__ std::uint32_t bf16_pair(float a, float b) {
     const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
     return *reinterpret_cast<const std::uint32_t*>(&pair);
+  }
+
+  /// What the sums of tokens 8 * block + 2 * (lane % 4) and the next are times.
+  static __device__ __forceinline__ float2 row_alphas(const Params& p, const Group& g, int block) {
+    if constexpr (kOutput == GemmOutput::kScaledRows) {
+      const int token = block * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
+      const float* alpha = p.args.row_alpha + g.tile.first_route + g.first + token;
+      return {g.holds(token) ? alpha[0] * cuda::kDecodedScale : 0.0F,
+              g.holds(token + 1) ? alpha[1] * cuda::kDecodedScale : 0.0F};
+    } else {
+      return {g.alpha[0], g.alpha[0]};
+    }
   }
 
   /// Through shared memory, 8 tokens x 32 rows or 16 x 16 at a time, so that the stores are 64 or
@@ -185,8 +275,10 @@ struct Store {
       std::uint32_t words[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float* v = acc[i % kChunks / 2] + 4 * (round * kBlocks + i / kChunks) + i % 2 * 2;
-        words[i] = bf16_pair(v[0] * g.alpha[0], v[1] * g.alpha[0]);
+        const int tokens = round * kBlocks + i / kChunks;
+        const float* v = acc[i % kChunks / 2] + 4 * tokens + i % 2 * 2;
+        const float2 alpha = row_alphas(p, g, tokens);
+        words[i] = bf16_pair(v[0] * alpha.x, v[1] * alpha.y);
       }
       ptx::store_transposed_8x8x4(to + round % 2 * 512, words);
       __syncwarp();
@@ -210,21 +302,29 @@ struct Store {
         const int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
         const int col = (g.row_tile + t) * 16 + i % 4 / 2 * 8;
         const std::int64_t row = g.tile.first_route + g.first + token;
+        const float2 alpha = row_alphas(p, g, i / 4);
         if (g.holds(token) && col < p.output_cols)
-          output[row * p.output_cols + col + lane / 4] = acc[t][i] * g.alpha[0];
+          output[row * p.output_cols + col + lane / 4] =
+              acc[t][i] * (i % 2 == 0 ? alpha.x : alpha.y);
       }
     }
   }
 
-  template <GemmOutput kOutput>
   static __device__ __forceinline__ void store_group(const Params& p,
                                                      const Group& g,
                                                      const Accumulators& acc) {
-    if constexpr (kOutput == GemmOutput::kRows) {
+    if constexpr (!writes_tiles(kOutput)) {
       if (p.rows_f32)
         store_f32(p, g, acc);
       else
         store_bf16(p, g, acc);
+    } else if constexpr (kOutput == GemmOutput::kQuantized) {
+      if (!p.gated)
+        store_relu2_grid(p, g, acc);
+      else if (p.activation.swiglu)
+        store_gated_grid<true>(p, g, acc);
+      else
+        store_gated_grid<false>(p, g, acc);
     } else {
       if (!p.gated)
         store_relu2(p, g, acc);
@@ -245,21 +345,22 @@ struct Store {
     }
   }
 
-  template <GemmOutput kOutput>
   static __device__ __forceinline__ void run(
       const Params& p, const Tile& tile, int row_tile, std::uint32_t staging, Accumulators& acc) {
-    const bool two = kOutput == GemmOutput::kActivated && p.gated;
+    const bool two = writes_tiles(kOutput) && p.gated;
     Group group = {tile,
                    row_tile,
                    0,
                    staging,
-                   {p.args.alpha[0][tile.expert] * cuda::kDecodedScale,
-                    two ? p.args.alpha[1][tile.expert] * cuda::kDecodedScale : 0.0F}};
+                   {alpha_of(p.args.alpha[0], tile.expert),
+                    two ? alpha_of(p.args.alpha[1], tile.expert) : 0.0F},
+                   {}};
+    if constexpr (kOutput == GemmOutput::kQuantized) group.h_scale = *p.args.h_scale;
     // The next product wants zeros past the last token.
-    const int end = kOutput == GemmOutput::kActivated ? kWidth : tile.num_tokens;
+    const int end = writes_tiles(kOutput) ? kWidth : tile.num_tokens;
 #pragma unroll 1
     for (; group.first < end; group.first += kTokens) {
-      store_group<kOutput>(p, group, acc);
+      store_group(p, group, acc);
       shift(acc);
     }
   }

@@ -6,21 +6,13 @@
 namespace halfbyte::sm90 {
 namespace {
 
-using Kernel = void (*)(moe_decode::Params);
-
-/// The whole list of instantiations, in the order of list_moe_decode_tiles().
-Kernel find_kernel(const MoeDecodeTile& tile) {
-  if (tile == MoeDecodeTile{4, 1, 2, 4}) return moe_decode::moe_decode_kernel<4, 1, 2, 4>;
-  if (tile == MoeDecodeTile{4, 2, 2, 3}) return moe_decode::moe_decode_kernel<4, 2, 2, 3>;
-  if (tile == MoeDecodeTile{2, 1, 1, 6}) return moe_decode::moe_decode_kernel<2, 1, 1, 6>;
-  if (tile == MoeDecodeTile{1, 1, 1, 5}) return moe_decode::moe_decode_kernel<1, 1, 1, 5>;
-  return nullptr;
+moe_decode::KernelPointer find_kernel(const MoeDecodeShape& shape, const MoeDecodeTile& tile) {
+  return shape.quantized_h ? moe_decode::find_kernel<true>(tile)
+                           : moe_decode::find_kernel<false>(tile);
 }
 
 int h_arrivals(const MoeDecodeShape& shape, const MoeDecodeTile& tile) {
-  const int finishers =
-      tile.warps_per_group() < tile.num_fragments() ? tile.warps_per_group() : tile.num_fragments();
-  return static_cast<int>(shape.gate_up().row_cells()) * finishers;
+  return static_cast<int>(shape.gate_up().row_cells()) * tile.finishers(shape.quantized_h);
 }
 
 moe_decode::Gemm make_gemm(const std::uint8_t* weights,
@@ -38,8 +30,8 @@ Status reset_counters(const MoeDecodeShape& shape, std::int32_t* counters, CUstr
   return device::cuda_status(cudaMemsetAsync(counters, 0, bytes, stream), "reset counters");
 }
 
-Status warm_up(const MoeDecodeShape& /*shape*/, const MoeDecodeConfig& config) {
-  const Kernel kernel = find_kernel(config.tile);
+Status warm_up(const MoeDecodeShape& shape, const MoeDecodeConfig& config) {
+  const moe_decode::KernelPointer kernel = find_kernel(shape, config.tile);
   if (kernel == nullptr) return {StatusCode::kUnsupported, config.to_string() + ": not compiled"};
   return cuda::allow_shared_bytes("moe_decode_bf16_nvfp4", kernel,
                                   static_cast<std::size_t>(config.shared_bytes));
@@ -63,8 +55,8 @@ Status launch(const MoeDecodeShape& shape,
   params.h_arrivals = h_arrivals(shape, config.tile);
   const cuda::Grid grid = {dim3(static_cast<unsigned>(config.num_ctas)), moe_decode::kNumThreads,
                            static_cast<std::size_t>(config.shared_bytes)};
-  return cuda::launch_overlapped("moe_decode_bf16_nvfp4", find_kernel(config.tile), grid, stream,
-                                 params);
+  return cuda::launch_overlapped("moe_decode_bf16_nvfp4", find_kernel(shape, config.tile), grid,
+                                 stream, params);
 }
 
 }  // namespace halfbyte::sm90

@@ -10,34 +10,15 @@
 
 #include "kernels/cuda/common/expert_tiles.cuh"
 #include "kernels/cuda/common/nvfp4_decode.cuh"
+#include "kernels/cuda/common/ring_position.cuh"
 #include "kernels/cuda/ptx/mbarrier.cuh"
 #include "kernels/cuda/ptx/memory.cuh"
+#include "kernels/cuda/sm90/moe_decode_bf16_nvfp4_queue.cuh"
 #include "kernels/cuda/sm90/moe_decode_bf16_nvfp4_store.cuh"
 
 namespace halfbyte::sm90::moe_decode {
 
-/// Offsets into dynamic shared memory, and the small static part.
-struct SharedStorage {
-  std::uint32_t weights, tokens, zero_row, full, empty, queue_full, queue_empty;
-  float* reduce;
-  cuda::ExpertTiles tiles;
-  Work* queue;
-};
-
-/// A position in a ring of barriers.
-template <int kDepth>
-struct RingPosition {
-  int slot = 0;
-  std::uint32_t parity = 0;
-  __device__ __forceinline__ void advance() {
-    if (++slot == kDepth) {
-      slot = 0;
-      parity ^= 1;
-    }
-  }
-};
-
-template <int kRowGroups, int kTokenBlocks, int kCellsPerWarp, int kNumStages>
+template <int kRowGroups, int kTokenBlocks, int kCellsPerWarp, int kNumStages, bool kQuantizedH>
 struct Kernel {
   static constexpr MoeDecodeTile kTile = {kRowGroups, kTokenBlocks, kCellsPerWarp, kNumStages};
   static constexpr int kWarpsPerGroup = kTile.warps_per_group();
@@ -50,10 +31,9 @@ struct Kernel {
   static constexpr int kTokenBytes = kTile.token_bytes();
   static constexpr int kReduceBytes = kTile.reduce_bytes();
   static constexpr int kChunks = kTile.stage_cols() / 8;  // of 16 bytes, of a token in a stage
-  /// Warps of a row group that finish fragments, each arriving once at the expert's counter.
-  static constexpr int kFinishers = kWarpsPerGroup < kFragments ? kWarpsPerGroup : kFragments;
-  using Ring = RingPosition<kNumStages>;
-  using QueuePosition = RingPosition<kQueueDepth>;
+  /// Each arrives once at the expert's counter.
+  static constexpr int kFinishers = kTile.finishers(kQuantizedH);
+  using Ring = cuda::RingPosition<kNumStages>;
   using Accumulators = float[2][kTokenBlocks][4];
 
   static __device__ __forceinline__ SharedStorage shared_storage(const Params& p,
@@ -88,35 +68,6 @@ struct Kernel {
       ptx::init_barrier(s.queue_empty + 8 * i, kNumConsumers + 1);
     }
     ptx::fence_barrier_init();
-  }
-
-  static __device__ __forceinline__ Work find_work(const Params& p,
-                                                   const SharedStorage& s,
-                                                   int gemm,
-                                                   int index) {
-    const cuda::TileIndex tile =
-        cuda::find_tile(s.tiles, p.num_experts, p.gemm[gemm].row_tiles, index);
-    return {gemm, tile.expert, tile.row_tile, tile.token_tile};
-  }
-
-  static __device__ __forceinline__ void push(const SharedStorage& s,
-                                              QueuePosition& position,
-                                              const Work& work) {
-    ptx::wait(s.queue_empty + 8 * position.slot, position.parity ^ 1);
-    s.queue[position.slot] = work;
-    ptx::arrive(s.queue_full + 8 * position.slot);
-    position.advance();
-  }
-
-  static __device__ __forceinline__ Work pop(const SharedStorage& s, QueuePosition& position) {
-    ptx::wait(s.queue_full + 8 * position.slot, position.parity);
-    Work work = s.queue[position.slot];
-    work = {ptx::uniform(work.gemm), ptx::uniform(work.expert), ptx::uniform(work.row_tile),
-            ptx::uniform(work.token_tile)};
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) ptx::arrive(s.queue_empty + 8 * position.slot);
-    position.advance();
-    return work;
   }
 
   static __device__ __forceinline__ void stream_tile(
@@ -421,6 +372,28 @@ struct Kernel {
     return sum;
   }
 
+  static __device__ __forceinline__ void finish_fragment(
+      const Params& p, const SharedStorage& s, const Work& work, int fragment, int row) {
+    const float4 sum = sum_partials(s, fragment);
+    const int token = fragment % kTokenBlocks * 8 + static_cast<int>(threadIdx.x) % 32 / 4;
+    const int first_row = row + fragment / kTokenBlocks * 16;
+    if (token >= tile_tokens(s, work)) return;
+    const std::int64_t route = first_route(s, work) + token;
+    if (!kQuantizedH && work.gemm == 0)
+      store_h(p, route, work.expert, first_row, sum);
+    else
+      store_row(p, route, work.expert, first_row, sum);
+  }
+
+  /// Both fragments of a block of tokens. All lanes exchange, those without a token store nothing.
+  static __device__ __forceinline__ void finish_quantized_h(
+      const Params& p, const SharedStorage& s, const Work& work, int block, int row) {
+    const float4 sums[2] = {sum_partials(s, block), sum_partials(s, kTokenBlocks + block)};
+    const int token = block * 8 + static_cast<int>(threadIdx.x) % 32 / 4;
+    const bool present = token < tile_tokens(s, work);
+    store_quantized_h(p, first_route(s, work) + token, present, work.expert, row, sums);
+  }
+
   static __device__ __forceinline__ void finish_tile(const Params& p,
                                                      const SharedStorage& s,
                                                      const Work& work,
@@ -431,16 +404,12 @@ struct Kernel {
     const int row = (work.row_tile * kRowGroups + group) * kCellRows;
     store_partials(s, acc);
     ptx::named_barrier(1 + group, 32 * kWarpsPerGroup);
-    for (int f = warp / kRowGroups; f < kFragments; f += kWarpsPerGroup) {
-      const float4 sum = sum_partials(s, f);
-      const int token = f % kTokenBlocks * 8 + lane / 4;
-      const int first_row = row + f / kTokenBlocks * 16;
-      if (token >= tile_tokens(s, work)) continue;
-      const std::int64_t route = first_route(s, work) + token;
-      if (work.gemm == 0)
-        store_h(p, route, work.expert, first_row, sum);
-      else
-        store_row(p, route, work.expert, first_row, sum);
+    if (kQuantizedH && work.gemm == 0) {
+      for (int b = warp / kRowGroups; b < kTokenBlocks; b += kWarpsPerGroup)
+        finish_quantized_h(p, s, work, b, row);
+    } else {
+      for (int f = warp / kRowGroups; f < kFragments; f += kWarpsPerGroup)
+        finish_fragment(p, s, work, f, row);
     }
     __syncwarp();
     if (work.gemm == 0 && lane == 0 && warp / kRowGroups < kFinishers)
@@ -480,11 +449,20 @@ struct Kernel {
   }
 };
 
-template <int kRowGroups, int kTokenBlocks, int kCellsPerWarp, int kNumStages>
+template <int kRowGroups, int kTokenBlocks, int kCellsPerWarp, int kNumStages, bool kQuantizedH>
 __global__ void __launch_bounds__(kNumThreads, 2)
     moe_decode_kernel(const __grid_constant__ Params p) {
-  Kernel<kRowGroups, kTokenBlocks, kCellsPerWarp, kNumStages>::run(p);
+  Kernel<kRowGroups, kTokenBlocks, kCellsPerWarp, kNumStages, kQuantizedH>::run(p);
 }
+
+using KernelPointer = void (*)(Params);
+/// The kernel of a tile, or null; one file instantiates those of each form of h.
+template <bool kQuantizedH>
+KernelPointer find_kernel(const MoeDecodeTile& tile);
+template <>
+KernelPointer find_kernel<false>(const MoeDecodeTile& tile);
+template <>
+KernelPointer find_kernel<true>(const MoeDecodeTile& tile);
 
 }  // namespace halfbyte::sm90::moe_decode
 

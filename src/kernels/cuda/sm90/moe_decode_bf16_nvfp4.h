@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Both GEMMs of the experts in one launch, for few rows per expert: bf16 activations, NVFP4 weights
-// in formats/sm90_layout.h, mode w4a16. Correct for every distribution of rows. Host only: no CUDA
-// header.
+// in formats/sm90_layout.h. Mode w4a16; with tokens on the NVFP4 grid (grid_tokens.h) and h put on
+// it mode w4a4. Correct for every distribution of rows. Host only: no CUDA header.
 #ifndef HALFBYTE_KERNELS_CUDA_SM90_MOE_DECODE_BF16_NVFP4_H_
 #define HALFBYTE_KERNELS_CUDA_SM90_MOE_DECODE_BF16_NVFP4_H_
 
@@ -16,6 +16,7 @@
 #include "formats/sm90_layout.h"
 #include "halfbyte/dtype.h"
 #include "halfbyte/moe.h"
+#include "kernels/cuda/common/nvfp4_quantize.h"
 
 struct CUstream_st;
 
@@ -29,6 +30,7 @@ struct MoeDecodeShape {
   DType row_dtype = DType::kF32;  // kF32 or kBf16
   double expected_rows = 0;       // of all local experts, in the step that is planned
   double expected_experts = 0;    // with at least one row
+  bool quantized_h = false;       // on the NVFP4 grid, with the portable sigmoid
 
   WeightLayout gate_up() const {
     return {{num_local_experts, gated ? 2 : 1, intermediate_size, hidden_size}};
@@ -59,6 +61,12 @@ struct MoeDecodeTile {
     return 8 * token_blocks * token_row_bytes();
   }
   HALFBYTE_HOST_DEVICE constexpr int num_fragments() const { return 2 * token_blocks; }
+  /// Warps of a row group that finish h. Its two fragments of a token block are 16 features, which
+  /// one warp quantises.
+  HALFBYTE_HOST_DEVICE constexpr int finishers(bool quantized_h) const {
+    const int parts = quantized_h ? token_blocks : num_fragments();
+    return warps_per_group() < parts ? warps_per_group() : parts;
+  }
   HALFBYTE_HOST_DEVICE constexpr int reduce_bytes() const { return 8 * num_fragments() * 512; }
   HALFBYTE_HOST_DEVICE constexpr int shared_bytes(int num_experts) const {
     return num_stages * (weight_bytes() + token_bytes() + 16) + reduce_bytes() + token_row_bytes() +
@@ -87,9 +95,10 @@ struct MoeDecodeArgs {
   const float* alpha_up = nullptr;              // [num_local_experts]
   const float* alpha_down = nullptr;            // [num_local_experts]
   ActivationSpec activation;
-  void* h = nullptr;                 // bf16 [routes, h_cols()]; scratch
-  void* rows = nullptr;              // [routes, hidden_size] of row_dtype; unweighted
-  std::int32_t* counters = nullptr;  // [num_local_experts + 2], see reset_counters
+  void* h = nullptr;                             // bf16 [routes, h_cols()]; scratch
+  void* rows = nullptr;                          // [routes, hidden_size] of row_dtype; unweighted
+  std::int32_t* counters = nullptr;              // [num_local_experts + 2], see reset_counters
+  const cuda::QuantizeScale* h_scale = nullptr;  // [1], of a shape with quantized_h
 };
 
 /// Up to this many rows an expert with any, on average, this kernel is the faster one; above it,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The launches of this folder in a build without CUDA. Their plans are the real ones.
+#include "kernels/cuda/sm90/activate_tiles.h"
+#include "kernels/cuda/sm90/grid_tokens.h"
 #include "kernels/cuda/sm90/grouped_gemm_bf16_nvfp4.h"
 #include "kernels/cuda/sm90/moe_decode_bf16_nvfp4.h"
 #include "kernels/cuda/sm90/prepare_weights.h"
@@ -44,6 +46,19 @@ Status launch_gather_tokens(int /*num_experts*/,
                             int /*tile_tokens*/,
                             const GatherTokensArgs& /*args*/,
                             CUstream_st* /*stream*/) {
+  return not_built();
+}
+Status launch_grid_tokens(std::int64_t /*num_rows*/,
+                          std::int64_t /*cols*/,
+                          const GridTokensArgs& /*args*/,
+                          CUstream_st* /*stream*/) {
+  return not_built();
+}
+Status launch_activate_tiles(const GroupedGemmShape& /*gate_up*/,
+                             std::int64_t /*max_routes*/,
+                             int /*tile_tokens*/,
+                             const ActivateTilesArgs& /*args*/,
+                             CUstream_st* /*stream*/) {
   return not_built();
 }
 

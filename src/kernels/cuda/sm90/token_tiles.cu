@@ -4,10 +4,9 @@
 #include <cuda_bf16.h>
 
 #include "base/checked.h"
-#include "kernels/cuda/common/expert_tiles.cuh"
 #include "kernels/cuda/common/launch.cuh"
-#include "kernels/cuda/common/tile_order.cuh"
 #include "kernels/cuda/ptx/memory.cuh"
+#include "kernels/cuda/sm90/tile_rows.cuh"
 
 namespace halfbyte::sm90 {
 namespace {
@@ -22,11 +21,9 @@ struct Params {
 };
 
 constexpr int kUnroll = 4;
-constexpr int kBlockWords = 40;  // of 32: so that the four blocks of a round use different banks
 
-/// One warp. A round is four blocks of 64 columns: each lane loads 16 bytes of one; through shared
-/// memory it gets the four pairs of columns, 16 apart, that its 16 bytes of the tile hold. Zeros
-/// without a row.
+/// One warp. A round is four blocks of 64 columns, of which each lane loads 16 bytes. Zeros without
+/// a row.
 __device__ __forceinline__ void gather_row(
     const Params& p, std::uint32_t* staging, const __nv_bfloat16* row, int tile, int token) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -43,11 +40,8 @@ __device__ __forceinline__ void gather_row(
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       const int i = first + 32 * u + lane;
-      std::uint32_t* const block = staging + (u % 2 * 4 + lane / 8) * kBlockWords;
-      *reinterpret_cast<uint4*>(block + lane % 8 * 4) = raw[u];
-      __syncwarp();
-      const std::uint32_t* const pair = block + lane % 8;
-      const uint4 chunk = make_uint4(pair[0], pair[8], pair[16], pair[24]);
+      // Two stagings take turns: who is late reads the other.
+      const uint4 chunk = permute_chunk(staging + u % 2 * 4 * kBlockWords, raw[u]);
       if (i < num_chunks)
         *reinterpret_cast<uint4*>(dst + p.tiles.chunk_offset(tile, i / 8, token, i % 8)) = chunk;
     }
@@ -68,19 +62,12 @@ __global__ void __launch_bounds__(kNumThreads, 5) gather_kernel(const __grid_con
   ptx::wait_for_previous_kernel();
   cuda::build_expert_tiles<kNumThreads>(tiles, p.num_experts, p.args.expert_offset,
                                         p.args.expert_count, p.tiles.tile_tokens);
-  const int num_rows = tiles.tile_start[p.num_experts] * p.tiles.tile_tokens;
   const int warp = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) / 32;
-  for (int i = warp; i < num_rows; i += static_cast<int>(gridDim.x * blockDim.x) / 32) {
-    const int tile = i / p.tiles.tile_tokens;
-    const int token = i % p.tiles.tile_tokens;
-    const int expert = cuda::find_tile(tiles, p.num_experts, 1, tile).expert;
-    const int rows = cuda::rows_per_tile(tiles, expert);
-    if (token >= p.tiles.width(rows)) continue;
-    const int in_expert = (tile - tiles.tile_start[expert]) * rows + token;
-    const bool present = token < rows && in_expert < tiles.count[expert];
-    gather_row(p, staging[threadIdx.x / 32],
-               present ? token_row(p, tiles.offset[expert] + in_expert) : nullptr, tile, token);
-  }
+  const int num_warps = static_cast<int>(gridDim.x * blockDim.x) / 32;
+  for_each_tile_row(tiles, p.tiles, p.num_experts, warp, num_warps, [&](const TileRow& row) {
+    gather_row(p, staging[threadIdx.x / 32], row.route < 0 ? nullptr : token_row(p, row.route),
+               row.tile, row.token);
+  });
 }
 
 }  // namespace

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The rows of token tiles, for the kernels that write them.
+#ifndef HALFBYTE_KERNELS_CUDA_SM90_TILE_ROWS_CUH_
+#define HALFBYTE_KERNELS_CUDA_SM90_TILE_ROWS_CUH_
+
+#include "kernels/cuda/common/expert_tiles.cuh"
+#include "kernels/cuda/common/tile_order.cuh"
+#include "kernels/cuda/sm90/token_tiles.h"
+
+namespace halfbyte::sm90 {
+
+/// Row `token` of a tile; `route` is -1 for the zeros that make a tile as wide as its product.
+struct TileRow {
+  int tile, token, expert, route;
+};
+
+/// Calls visit(row) for rows first, first + stride, .. of all tiles, as far as a product reads
+/// them.
+template <typename Visit>
+__device__ __forceinline__ void for_each_tile_row(const cuda::ExpertTiles& tiles,
+                                                  const TokenTiles& shape,
+                                                  int num_experts,
+                                                  int first,
+                                                  int stride,
+                                                  Visit visit) {
+  const int num_rows = tiles.tile_start[num_experts] * shape.tile_tokens;
+  for (int i = first; i < num_rows; i += stride) {
+    const int tile = i / shape.tile_tokens;
+    const int token = i % shape.tile_tokens;
+    const int expert = cuda::find_tile(tiles, num_experts, 1, tile).expert;
+    const int rows = cuda::rows_per_tile(tiles, expert);
+    if (token >= shape.width(rows)) continue;
+    const int in_expert = (tile - tiles.tile_start[expert]) * rows + token;
+    const bool present = token < rows && in_expert < tiles.count[expert];
+    visit(TileRow{tile, token, expert, present ? tiles.offset[expert] + in_expert : -1});
+  }
+}
+
+/// Words of a block of 64 columns in shared memory: so that the four blocks of a round of 32 chunks
+/// use different banks.
+inline constexpr int kBlockWords = 40;
+
+/// Chunk lane % 8 of its block, of the 16 bytes that each lane of a warp holds of a row, in order:
+/// four pairs of columns, 16 apart. `staging` holds four blocks.
+__device__ __forceinline__ uint4 permute_chunk(std::uint32_t* staging, uint4 in_order) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  std::uint32_t* const block = staging + lane / 8 * kBlockWords;
+  *reinterpret_cast<uint4*>(block + lane % 8 * 4) = in_order;
+  __syncwarp();
+  const std::uint32_t* const pair = block + lane % 8;
+  return make_uint4(pair[0], pair[8], pair[16], pair[24]);
+}
+
+}  // namespace halfbyte::sm90
+
+#endif  // HALFBYTE_KERNELS_CUDA_SM90_TILE_ROWS_CUH_
