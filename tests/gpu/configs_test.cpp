@@ -53,13 +53,39 @@ TEST(MoeDecodeConfig, SaysWhatItCannotRun) {
   EXPECT_EQ(can_run(MoeDecodeShape{513, 7168, 2048}, h200()).code(), StatusCode::kUnsupported);
 }
 
+constexpr GemmOutput kOutputs[] = {GemmOutput::kActivated, GemmOutput::kRows,
+                                   GemmOutput::kQuantized, GemmOutput::kScaledRows};
+
 TEST(GroupedGemmConfig, FitsSharedMemory) {
-  for (const int tokens : list_tile_tokens()) {
-    const GroupedGemmShape shape = {{{384, 2, 2048, 7168}}, GemmOutput::kActivated};
-    const GroupedGemmConfig config = make_config(shape, tokens, h200());
-    EXPECT_LE(config.shared_bytes, h200().shared_memory_bytes) << config.to_string();
-    EXPECT_GE(config.num_stages, 3);
+  for (const GemmOutput output : kOutputs) {
+    for (const int tokens : list_tile_tokens(output)) {
+      const GroupedGemmShape shape = {{{384, 2, 2048, 7168}}, output};
+      const GroupedGemmConfig config = make_config(shape, tokens, h200());
+      EXPECT_LE(config.shared_bytes, h200().shared_memory_bytes) << config.to_string();
+      EXPECT_GE(config.num_stages, 3);
+    }
   }
+}
+
+TEST(GroupedGemmConfig, ChoosesWhatIsCompiled) {
+  for (const GemmOutput output : kOutputs) {
+    for (const double rows : {1.0, 33.0, 70.0, 128.0, 4096.0}) {
+      const GroupedGemmShape shape = {{{32, 2, 2048, 7168}}, output, DType::kF32, rows};
+      const auto tokens = list_tile_tokens(output);
+      EXPECT_EQ(std::count(tokens.begin(), tokens.end(), select_config(shape, h200()).tile_tokens),
+                1);
+    }
+  }
+}
+
+// Two halves lie row by row as they are stored, with their padding.
+TEST(GroupedGemmShape, SumsOfTwoHalvesHaveTheColumnsOfTheStoredRows) {
+  GroupedGemmShape shape = {{{4, 2, 80, 64}}, GemmOutput::kRows};
+  EXPECT_EQ(shape.output_cols(), 256);
+  shape.weights.shape.num_halves = 1;
+  EXPECT_EQ(shape.output_cols(), 80);
+  shape.output = GemmOutput::kQuantized;
+  EXPECT_EQ(shape.output_cols(), 128);
 }
 
 // 128 rows an expert on average are up to 160 when the routing is random; the rows choose the
@@ -87,7 +113,7 @@ TEST(TokenPosition, IsAPermutationThatKeepsAGroupInALane) {
 
 // The narrowest multiple of 16 that holds the rows, of those that are compiled.
 TEST(TokenTiles, WidthHoldsTheRows) {
-  for (const int tokens : list_tile_tokens()) {
+  for (const int tokens : list_tile_tokens(GemmOutput::kActivated)) {
     const TokenTiles tiles = {tokens, 64};
     for (int rows = 1; rows <= tokens; ++rows) {
       EXPECT_GE(tiles.width(rows), rows);

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "kernels/cuda/sm90/token_tiles.h"
-#include "layer_case.h"
+#include "quantized_case.h"
 
 namespace halfbyte::sm90 {
 namespace {
@@ -12,6 +12,7 @@ namespace {
 using test::DeviceArray;
 using test::LayerCase;
 using test::LayerStep;
+using test::QuantizedStep;
 using test::Spread;
 
 struct Outputs {
@@ -20,16 +21,20 @@ struct Outputs {
   bool operator==(const Outputs&) const = default;
 };
 
-/// gather_tokens, GEMM1 with activation, GEMM2.
+/// gather_tokens, GEMM1 with activation, GEMM2. With a scale h is quantised.
 class Prefill {
  public:
-  Prefill(const LayerCase& c, const LayerStep& step, int tile_tokens, DType row_dtype)
-      : c_(c), step_(step), row_dtype_(row_dtype) {
+  Prefill(const LayerCase& c,
+          const LayerStep& step,
+          int tile_tokens,
+          DType row_dtype,
+          const cuda::QuantizeScale* h_scale = nullptr)
+      : c_(c), step_(step), row_dtype_(row_dtype), h_scale_(h_scale) {
     const device::Properties limits = device::read_properties(0).value();
-    up_shape_ = {step.gate_up.layout, GemmOutput::kActivated};
+    up_shape_ = {step.gate_up.layout,
+                 h_scale == nullptr ? GemmOutput::kActivated : GemmOutput::kQuantized};
     down_shape_ = {step.down.layout, GemmOutput::kRows, row_dtype};
     up_config = make_config(up_shape_, tile_tokens, limits);
-    down_config_ = make_config(down_shape_, tile_tokens, limits);
     x_tiles_ = {tile_tokens, step.gate_up.layout.padded_cols()};
     h_tiles_ = {tile_tokens, up_shape_.output_cols()};
     const std::int64_t tiles = x_tiles_.max_tiles(step.num_routes(), c.num_experts);
@@ -42,53 +47,65 @@ class Prefill {
 
   Outputs run(int poison) {
     x_.poison(poison), h_.poison(poison), rows_.poison(poison);
-    const GatherTokensArgs gather = {step_.x.data(), step_.route_row.data(),
-                                     step_.expert_offset.data(), step_.expert_count.data(),
-                                     x_.data()};
-    EXPECT_TRUE(launch_gather_tokens(c_.num_experts, step_.num_routes(), c_.hidden_size,
-                                     x_tiles_.tile_tokens, gather, step_.stream.handle())
-                    .ok());
-    GroupedGemmArgs args;
-    args.tokens = x_.data();
-    args.expert_offset = step_.expert_offset.data();
-    args.expert_count = step_.expert_count.data();
-    args.weights = step_.gate_up.prepared.data();
+    gather();
+    GroupedGemmArgs args = gemm_args(x_.data(), step_.gate_up);
     args.alpha[0] = c_.activation.gated() ? step_.alpha_gate.data() : step_.alpha_up.data();
     args.alpha[1] = step_.alpha_up.data();
     args.activation = c_.activation;
     args.output = h_.data();
-    Status status = launch(up_shape_, up_config, args, step_.stream.handle());
-    EXPECT_TRUE(status.ok()) << status.to_string();
-    args.tokens = h_.data();
-    args.weights = step_.down.prepared.data();
+    args.h_scale = h_scale_;
+    multiply(up_shape_, args);
+    args = gemm_args(h_.data(), step_.down);
     args.alpha[0] = step_.alpha_down.data();
     args.output = rows_.data();
-    status = launch(down_shape_, down_config_, args, step_.stream.handle());
-    EXPECT_TRUE(status.ok()) << status.to_string();
+    multiply(down_shape_, args);
     return {plain_h(), rows_.download()};
   }
 
+  /// After run(): the rows again, from alphas of the rows.
+  std::vector<std::byte> run_scaled_rows() {
+    std::vector<float> alpha;
+    for (const std::int32_t expert : step_.routes.route_expert)
+      alpha.push_back(step_.alpha_down_host[static_cast<std::size_t>(expert)]);
+    const DeviceArray<float> row_alpha(alpha, step_.stream);
+    rows_.poison(0xFF);
+    GroupedGemmArgs args = gemm_args(h_.data(), step_.down);
+    args.row_alpha = row_alpha.data();
+    args.output = rows_.data();
+    multiply({step_.down.layout, GemmOutput::kScaledRows, row_dtype_}, args);
+    return rows_.download();
+  }
+
+  /// The sums of gate and up [routes, columns], no alpha applied.
+  std::vector<float> run_sums() {
+    const GroupedGemmShape shape = {step_.gate_up.layout, GemmOutput::kRows, DType::kF32};
+    const DeviceArray<float> sums(
+        static_cast<std::size_t>(step_.num_routes() * shape.output_cols()), step_.stream);
+    x_.poison(0xFF), sums.poison(0xFF);
+    gather();
+    GroupedGemmArgs args = gemm_args(x_.data(), step_.gate_up);
+    args.output = sums.data();
+    multiply(shape, args);
+    return sums.download();
+  }
+
   /// h [routes, h_cols] out of its tiles.
-  std::vector<std::uint16_t> plain_h() const {
+  std::vector<std::uint16_t> plain_h() {
     const std::vector<std::uint16_t> tiles = h_.download();
-    const auto cols = static_cast<std::size_t>(step_.h_cols());
-    std::vector<std::uint16_t> plain(static_cast<std::size_t>(step_.num_routes()) * cols, 0);
-    std::int64_t tile_start = 0;
-    for (std::size_t e = 0; e < step_.routes.expert_count.size(); ++e) {
-      const std::int32_t count = step_.routes.expert_count[e];
-      const std::int32_t num_tiles = (count + h_tiles_.tile_tokens - 1) / h_tiles_.tile_tokens;
-      const std::int32_t rows =
-          num_tiles == 0 ? 1 : ((count + num_tiles - 1) / num_tiles + 7) / 8 * 8;
-      for (std::int32_t i = 0; i < count; ++i) {
-        const auto route = static_cast<std::size_t>(step_.routes.expert_offset[e] + i);
-        for (std::int64_t col = 0; col < h_tiles_.cols; ++col) {
-          const std::int64_t byte = h_tiles_.offset(tile_start + i / rows, i % rows, col);
-          plain[route * cols + static_cast<std::size_t>(col)] =
-              tiles[static_cast<std::size_t>(byte / 2)];
-        }
-      }
-      tile_start += num_tiles;
-    }
+    const std::int64_t cols = step_.h_cols();
+    std::vector<std::uint16_t> plain(static_cast<std::size_t>(step_.num_routes() * cols), 0);
+    test::for_each_tile_row(
+        h_tiles_, step_.routes, [&](std::int64_t tile, int token, std::int64_t route) {
+          for (std::int64_t col = 0; col < h_tiles_.cols; ++col) {
+            const std::uint16_t value =
+                tiles[static_cast<std::size_t>(h_tiles_.offset(tile, token, col) / 2)];
+            if (route >= 0)
+              plain[static_cast<std::size_t>(route * cols + col)] = value;
+            else
+              num_not_zero_ += value == 0 ? 0 : 1;
+          }
+        });
+    EXPECT_EQ(num_not_zero_, 0) << "in the rows that make tiles as wide as products";
     return plain;
   }
 
@@ -109,11 +126,35 @@ class Prefill {
   GroupedGemmConfig up_config;
 
  private:
+  void gather() const {
+    const GatherTokensArgs gather = {step_.x.data(), step_.route_row.data(),
+                                     step_.expert_offset.data(), step_.expert_count.data(),
+                                     x_.data()};
+    EXPECT_TRUE(launch_gather_tokens(c_.num_experts, step_.num_routes(), c_.hidden_size,
+                                     x_tiles_.tile_tokens, gather, step_.stream.handle())
+                    .ok());
+  }
+  GroupedGemmArgs gemm_args(const void* tokens, const test::ExpertMatrix& weights) const {
+    GroupedGemmArgs args;
+    args.tokens = tokens;
+    args.expert_offset = step_.expert_offset.data();
+    args.expert_count = step_.expert_count.data();
+    args.weights = weights.prepared.data();
+    return args;
+  }
+  void multiply(const GroupedGemmShape& shape, const GroupedGemmArgs& args) const {
+    const GroupedGemmConfig config =
+        make_config(shape, x_tiles_.tile_tokens, device::read_properties(0).value());
+    const Status status = launch(shape, config, args, step_.stream.handle());
+    EXPECT_TRUE(status.ok()) << status.to_string();
+  }
+
   LayerCase c_;
   const LayerStep& step_;
   DType row_dtype_;
+  const cuda::QuantizeScale* h_scale_;
+  std::int64_t num_not_zero_ = 0;
   GroupedGemmShape up_shape_, down_shape_;
-  GroupedGemmConfig down_config_;
   TokenTiles x_tiles_, h_tiles_;
   DeviceArray<std::uint16_t> x_, h_;
   DeviceArray<std::byte> rows_;
@@ -122,7 +163,7 @@ class Prefill {
 void expect_layer(const LayerCase& c) {
   const unsigned seed = std::random_device()();
   LayerStep step(c, seed);
-  for (const int tile_tokens : list_tile_tokens()) {
+  for (const int tile_tokens : list_tile_tokens(GemmOutput::kActivated)) {
     for (const DType row_dtype : {DType::kF32, DType::kBf16}) {
       Prefill prefill(c, step, tile_tokens, row_dtype);
       SCOPED_TRACE(testing::Message() << prefill.up_config.to_string() << ", seed " << seed);
@@ -133,6 +174,54 @@ void expect_layer(const LayerCase& c) {
       for (const int poison : {0x00, 0x7F, 0xFF})
         EXPECT_TRUE(first == prefill.run(poison));
     }
+  }
+}
+
+constexpr ActivationSpec kActivations[] = {
+    {},
+    {ActivationFunction::kSwigluClamped, 1.702F, 1.0F, 0.75F},
+    {ActivationFunction::kRelu2},
+    {ActivationFunction::kGegluTanh}};
+
+/// Sums of every stored row of gate_up against the exact ones; those of padding are zero.
+void expect_sums(const LayerStep& step, const std::vector<float>& got) {
+  const test::CanonicalOnDevice weights = step.gate_up.canonical();
+  const WeightLayout& layout = step.gate_up.layout;
+  const auto size = static_cast<std::size_t>(std::int64_t{step.num_routes()} * weights.rows);
+  const DeviceArray<double> sum(size, step.stream), magnitude(size, step.stream);
+  test::reference_gemm(weights, step.x.data(), weights.cols, step.route_row.data(),
+                       step.route_expert.data(), step.num_routes(), sum.data(), magnitude.data(),
+                       step.stream);
+  const std::vector<double> sums = sum.download(), magnitudes = magnitude.download();
+  const std::int64_t cols = std::ssize(got) / step.num_routes();
+  std::vector<double> error(got.begin(), got.end());
+  for (std::int64_t route = 0; route < step.num_routes(); ++route) {
+    for (std::int64_t row = 0; row < weights.rows; ++row) {
+      const std::int64_t half = row / layout.shape.half_rows;
+      const std::int64_t col =
+          stored_row(layout.shape.num_halves, static_cast<int>(half), row % layout.shape.half_rows);
+      const auto at = static_cast<std::size_t>(route * weights.rows + row);
+      const double bound =
+          test::gemm_bound(weights.cols, magnitudes[at]) + 0x1p-23 * magnitudes[at];
+      double& e = error[static_cast<std::size_t>(route * cols + col)];
+      e = std::abs(e - sums[at]) <= bound ? 0 : 1;
+    }
+  }
+  EXPECT_EQ(std::count(error.begin(), error.end(), 0.0), std::ssize(error));
+}
+
+void expect_quantized_layer(const LayerCase& c, double min_exact) {
+  const unsigned seed = std::random_device()();
+  QuantizedStep step(c, seed);
+  for (const int tile_tokens : list_tile_tokens(GemmOutput::kQuantized)) {
+    Prefill prefill(c, step, tile_tokens, DType::kF32, step.h_scale.data());
+    SCOPED_TRACE(testing::Message() << prefill.up_config.to_string() << ", seed " << seed);
+    const Outputs first = prefill.run(0xFF);
+    step.expect_grid_h(first.h, min_exact);
+    const DeviceArray<std::uint16_t> h(first.h, step.stream);
+    step.expect_rows(h, prefill.rows_f32(first.rows), false);
+    for (const int poison : {0x00, 0x7F})
+      EXPECT_TRUE(first == prefill.run(poison));
   }
 }
 
@@ -156,11 +245,7 @@ TEST(GroupedGemm, MeetsTheBoundForEveryActivationAndTail) {
   HALFBYTE_NEED_HOPPER();
   const std::pair<std::int64_t, std::int64_t> sizes[] = {
       {528, 96}, {2880, 240}, {16, 16}, {640, 704}};
-  const ActivationSpec activations[] = {{},
-                                        {ActivationFunction::kSwigluClamped, 1.702F, 1.0F, 0.75F},
-                                        {ActivationFunction::kRelu2},
-                                        {ActivationFunction::kGegluTanh}};
-  for (const ActivationSpec& activation : activations) {
+  for (const ActivationSpec& activation : kActivations) {
     for (const auto& [hidden, intermediate] : sizes) {
       SCOPED_TRACE(testing::Message() << "H " << hidden << " I " << intermediate << " activation "
                                       << static_cast<int>(activation.function));
@@ -171,6 +256,78 @@ TEST(GroupedGemm, MeetsTheBoundForEveryActivationAndTail) {
                     .num_tokens = 70,
                     .top_k = 2,
                     .awkward = true});
+    }
+  }
+}
+
+// Mode w4a4: h on the NVFP4 grid, bit for bit where the sums are exact.
+TEST(GroupedGemm, QuantizesHForEveryDistributionOfRows) {
+  HALFBYTE_NEED_HOPPER();
+  for (const Spread spread : {Spread::kRandom, Spread::kOneExpert, Spread::kMissing}) {
+    for (const std::int64_t tokens : {1, 40, 333}) {
+      SCOPED_TRACE(testing::Message() << tokens << " tokens, spread " << static_cast<int>(spread));
+      expect_quantized_layer({.num_experts = 7,
+                              .hidden_size = 256,
+                              .intermediate_size = 192,
+                              .num_tokens = tokens,
+                              .top_k = 3,
+                              .spread = spread},
+                             0.9);
+    }
+  }
+}
+
+TEST(GroupedGemm, QuantizesHOfEveryActivationAndTail) {
+  HALFBYTE_NEED_HOPPER();
+  for (const ActivationSpec& activation : kActivations) {
+    for (const auto& [hidden, intermediate] :
+         {std::pair{144, 96}, std::pair{2880, 240}, std::pair{16, 16}, std::pair{208, 704}}) {
+      SCOPED_TRACE(testing::Message() << "H " << hidden << " I " << intermediate << " activation "
+                                      << static_cast<int>(activation.function));
+      expect_quantized_layer({.num_experts = 3,
+                              .hidden_size = hidden,
+                              .intermediate_size = intermediate,
+                              .activation = activation,
+                              .num_tokens = 70,
+                              .top_k = 2},
+                             hidden <= 256 ? 0.9 : 0);
+    }
+  }
+}
+
+// Mode w4a4_dynamic: the second product with an alpha for every row.
+TEST(GroupedGemm, ScaledRowsHaveTheBitsOfRows) {
+  HALFBYTE_NEED_HOPPER();
+  const LayerCase c = {.num_experts = 7,
+                       .hidden_size = 528,
+                       .intermediate_size = 192,
+                       .num_tokens = 333,
+                       .top_k = 3,
+                       .awkward = true};
+  const LayerStep step(c, std::random_device()());
+  for (const int tile_tokens : list_tile_tokens(GemmOutput::kScaledRows)) {
+    for (const DType row_dtype : {DType::kF32, DType::kBf16}) {
+      Prefill prefill(c, step, tile_tokens, row_dtype);
+      EXPECT_TRUE(prefill.run(0x00).rows == prefill.run_scaled_rows()) << tile_tokens;
+    }
+  }
+}
+
+// And its first product, whose sums lie in the order of the stored rows.
+TEST(GroupedGemm, SumsOfGateAndUpMeetTheBound) {
+  HALFBYTE_NEED_HOPPER();
+  for (const ActivationSpec& activation : {kActivations[0], kActivations[2]}) {
+    const LayerCase c = {.num_experts = 7,
+                         .hidden_size = 528,
+                         .intermediate_size = 208,
+                         .activation = activation,
+                         .num_tokens = 333,
+                         .top_k = 3,
+                         .awkward = true};
+    const LayerStep step(c, std::random_device()());
+    for (const int tile_tokens : list_tile_tokens(GemmOutput::kScaledRows)) {
+      SCOPED_TRACE(tile_tokens);
+      expect_sums(step, Prefill(c, step, tile_tokens, DType::kF32).run_sums());
     }
   }
 }

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "device/graph.h"
-#include "layer_case.h"
+#include "quantized_case.h"
 
 namespace halfbyte::sm90 {
 namespace {
@@ -12,6 +12,7 @@ namespace {
 using test::DeviceArray;
 using test::LayerCase;
 using test::LayerStep;
+using test::QuantizedStep;
 using test::Spread;
 
 struct Outputs {
@@ -22,9 +23,15 @@ struct Outputs {
 
 class Decode {
  public:
-  Decode(const LayerCase& c, const LayerStep& step, const MoeDecodeTile& tile, DType row_dtype)
+  /// With a scale h is quantised.
+  Decode(const LayerCase& c,
+         const LayerStep& step,
+         const MoeDecodeTile& tile,
+         DType row_dtype,
+         const cuda::QuantizeScale* h_scale = nullptr)
       : step_(step) {
     shape = {c.num_experts, c.hidden_size, c.intermediate_size, c.activation.gated(), row_dtype};
+    shape.quantized_h = h_scale != nullptr;
     config = make_config(shape, tile, device::read_properties(0).value());
     const auto routes = static_cast<std::size_t>(step.num_routes());
     h = {routes * static_cast<std::size_t>(shape.h_cols()), step.stream};
@@ -44,7 +51,8 @@ class Decode {
             c.activation,
             h.data(),
             rows.data(),
-            counters.data()};
+            counters.data(),
+            h_scale};
   }
 
   Outputs run(int poison) {
@@ -81,7 +89,16 @@ class Decode {
   const LayerStep& step_;
 };
 
-/// Each tile, twice over different old contents: within the bounds, equal bits, counters at zero.
+/// The rows within the bound, the same bits over other old contents, counters at zero.
+void expect_rows(LayerStep& step, Decode& decode, const Outputs& first) {
+  step.expect_rows(decode.h, decode.rows_f32(), decode.shape.row_dtype == DType::kBf16);
+  EXPECT_TRUE(first == decode.run(0x00));
+  EXPECT_TRUE(first == decode.run(0x7F));
+  const std::vector<std::int32_t> counters = decode.counters.download();
+  EXPECT_EQ(std::count(counters.begin(), counters.end(), 0),
+            static_cast<std::ptrdiff_t>(counters.size()));
+}
+
 void expect_layer(const LayerCase& c, unsigned seed) {
   LayerStep step(c, seed);
   for (const MoeDecodeTile& tile : list_moe_decode_tiles()) {
@@ -90,13 +107,20 @@ void expect_layer(const LayerCase& c, unsigned seed) {
       SCOPED_TRACE(testing::Message() << decode.config.to_string() << ", seed " << seed);
       const Outputs first = decode.run(0xFF);
       step.expect_h(decode.h);
-      step.expect_rows(decode.h, decode.rows_f32(), row_dtype == DType::kBf16);
-      EXPECT_TRUE(first == decode.run(0x00));
-      EXPECT_TRUE(first == decode.run(0x7F));
-      const std::vector<std::int32_t> counters = decode.counters.download();
-      EXPECT_EQ(std::count(counters.begin(), counters.end(), 0),
-                static_cast<std::ptrdiff_t>(counters.size()));
+      expect_rows(step, decode, first);
     }
+  }
+}
+
+void expect_quantized_layer(const LayerCase& c, double min_exact) {
+  const unsigned seed = std::random_device()();
+  QuantizedStep step(c, seed);
+  for (const MoeDecodeTile& tile : list_moe_decode_tiles()) {
+    Decode decode(c, step, tile, DType::kF32, step.h_scale.data());
+    SCOPED_TRACE(testing::Message() << decode.config.to_string() << ", seed " << seed);
+    const Outputs first = decode.run(0xFF);
+    step.expect_grid_h(first.h, min_exact);
+    expect_rows(step, decode, first);
   }
 }
 
@@ -177,6 +201,41 @@ TEST(MoeDecode, RunsOnExpertsWithoutAnyRow) {
                 .num_tokens = 0,
                 .top_k = 2},
                fresh_seed());
+}
+
+// Mode w4a4: h on the NVFP4 grid, bit for bit where the sums are exact.
+TEST(MoeDecode, QuantizesHForEveryDistributionOfRows) {
+  HALFBYTE_NEED_HOPPER();
+  for (const Spread spread : {Spread::kRandom, Spread::kOneExpert, Spread::kMissing}) {
+    for (const std::int64_t tokens : {1, 9, 70}) {
+      SCOPED_TRACE(testing::Message() << tokens << " tokens, spread " << static_cast<int>(spread));
+      expect_quantized_layer({.num_experts = 8,
+                              .hidden_size = 256,
+                              .intermediate_size = 192,
+                              .num_tokens = tokens,
+                              .top_k = 2,
+                              .spread = spread},
+                             0.9);
+    }
+  }
+}
+
+TEST(MoeDecode, QuantizesHOfEveryActivationAndTail) {
+  HALFBYTE_NEED_HOPPER();
+  for (const ActivationSpec& activation : {kSwiglu, kClamped, kRelu2, kGeglu}) {
+    for (const auto& [hidden, intermediate] :
+         {std::pair{144, 96}, std::pair{2880, 240}, std::pair{16, 16}, std::pair{208, 1856}}) {
+      SCOPED_TRACE(testing::Message() << "H " << hidden << " I " << intermediate << " activation "
+                                      << static_cast<int>(activation.function));
+      expect_quantized_layer({.num_experts = 5,
+                              .hidden_size = hidden,
+                              .intermediate_size = intermediate,
+                              .activation = activation,
+                              .num_tokens = 13,
+                              .top_k = 3},
+                             hidden <= 256 ? 0.9 : 0);
+    }
+  }
 }
 
 // A graph reads its inputs at replay: new tokens, ids' tables and alphas show, and a thousand

@@ -46,6 +46,9 @@ TEST(EncodeE2m1, HasTheBitsOfFormats) {
   for (const float value : values) {
     if (std::isnan(value)) continue;
     EXPECT_EQ(encode_e2m1(value), f32_to_e2m1(value)) << value;
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(round_e2m1(value)),
+              std::bit_cast<std::uint32_t>(e2m1_to_f32(f32_to_e2m1(value))))
+        << value;
   }
 }
 
@@ -70,6 +73,18 @@ void expect_block_of_formats(const float (&x)[kNvfp4Block], float s) {
   const QuantizedBlock block = quantize_block(x, make_quantize_scale(s));
   EXPECT_EQ(block.scale, scale) << s;
   EXPECT_EQ(std::memcmp(block.codes, codes.data(), codes.size()), 0) << s;
+  // The same on the grid, in bf16.
+  float want[kNvfp4Block];
+  decode_nvfp4_row(codes.data(), &scale, kNvfp4Block, want);
+  const BlockScale shared = make_block_scale(x, make_quantize_scale(s));
+  for (int i = 0; i < kNvfp4Block; i += 2) {
+    const std::uint32_t pair = grid_pair(grid_value(x[i], shared), grid_value(x[i + 1], shared));
+    for (int j = 0; j < 2; ++j) {
+      const float got = std::bit_cast<float>(pair >> (16 * j) << 16);
+      EXPECT_TRUE(got == want[i + j] || (std::isnan(got) && std::isnan(want[i + j])))
+          << s << ": got " << got << ", want " << want[i + j];
+    }
+  }
 }
 
 // nvfp4-moe 5.2's first examples are among them: formats has them all.
