@@ -30,8 +30,12 @@ Status Event::record(const Stream& stream) const {
   return cuda_status(cudaEventRecord(handle_, stream.handle()), "record an event");
 }
 
+Status Event::synchronize() const {
+  return cuda_status(cudaEventSynchronize(handle_), "wait for an event");
+}
+
 Result<float> Event::milliseconds_until(const Event& end) const {
-  HALFBYTE_RETURN_IF_ERROR(cuda_status(cudaEventSynchronize(end.handle_), "wait for an event"));
+  HALFBYTE_RETURN_IF_ERROR(end.synchronize());
   float milliseconds = 0;
   HALFBYTE_RETURN_IF_ERROR(
       cuda_status(cudaEventElapsedTime(&milliseconds, handle_, end.handle_), "read an event"));

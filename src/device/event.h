@@ -19,6 +19,8 @@ class Event {
 
   CUevent_st* handle() const { return handle_; }
   Status record(const Stream& stream) const;
+  /// Waits until the stream has passed it.
+  Status synchronize() const;
   /// Waits for `end`, then returns the milliseconds from this event to it.
   Result<float> milliseconds_until(const Event& end) const;
 

@@ -4,6 +4,9 @@
 // here is ever reached.
 #include "device/buffer.h"
 #include "device/current_device.h"
+#include "device/event.h"
+#include "device/graph.h"
+#include "device/nvml.h"
 #include "device/properties.h"
 #include "device/stream.h"
 
@@ -23,6 +26,13 @@ Result<Properties> read_properties(int /*device_idx*/) {
   return not_built();
 }
 
+std::string driver_version() {
+  return {};
+}
+PowerState read_power_state(int /*device_idx*/) {
+  return {};
+}
+
 CurrentDevice::CurrentDevice(int /*device_idx*/) : status_(not_built()) {}
 CurrentDevice::~CurrentDevice() = default;
 
@@ -36,6 +46,32 @@ Status Stream::synchronize() const {
   return not_built();
 }
 Result<bool> Stream::is_capturing() const {
+  return not_built();
+}
+
+Result<Event> Event::create() {
+  return not_built();
+}
+Event::~Event() = default;
+Event::Event(Event&& other) noexcept = default;
+Event& Event::operator=(Event&& other) noexcept = default;
+Status Event::record(const Stream& /*stream*/) const {
+  return not_built();
+}
+Status Event::synchronize() const {
+  return not_built();
+}
+Result<float> Event::milliseconds_until(const Event& /*end*/) const {
+  return not_built();
+}
+
+Result<Graph> Graph::capture(const Stream& /*stream*/, const std::function<Status()>& /*enqueue*/) {
+  return not_built();
+}
+Graph::~Graph() = default;
+Graph::Graph(Graph&& other) noexcept = default;
+Graph& Graph::operator=(Graph&& other) noexcept = default;
+Status Graph::launch(const Stream& /*stream*/) const {
   return not_built();
 }
 

@@ -10,8 +10,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/memory.h"
 #include "engine/engine_parts.h"
-#include "engine/memory.h"
 #include "engine/sizing.h"
 #include "moe/compatibility.h"
 #include "weights/checkpoint_weights.h"

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/memory.h"
+#include "base/memory.h"
 
 namespace halfbyte {
 namespace {

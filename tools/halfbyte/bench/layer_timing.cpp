@@ -7,10 +7,10 @@
 #include <chrono>
 #include <utility>
 
+#include "base/memory.h"
 #include "bench/rotating_routing.h"
 #include "bench/statistics.h"
 #include "bench/synthetic_layer.h"
-#include "engine/memory.h"
 
 namespace halfbyte::tool {
 namespace {

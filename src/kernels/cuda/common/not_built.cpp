@@ -4,6 +4,7 @@
 #include "kernels/cuda/common/combine_rows.h"
 #include "kernels/cuda/common/group_rows.h"
 #include "kernels/cuda/common/nvfp4_rows.h"
+#include "kernels/cuda/common/read_stream.h"
 
 namespace halfbyte::cuda {
 namespace {
@@ -40,6 +41,12 @@ Status launch_gather_rows(const Nvfp4Operand& /*operand*/,
 Status launch_activate_rows(const Nvfp4Operand& /*operand*/,
                             const ActivateRowsArgs& /*args*/,
                             CUstream_st* /*stream*/) {
+  return not_built();
+}
+Status launch_read_stream(const void* /*src*/,
+                          std::int64_t /*num_bytes*/,
+                          std::uint32_t* /*sink*/,
+                          CUstream_st* /*stream*/) {
   return not_built();
 }
 Status launch_scale_rows(std::int64_t /*cols*/,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef HALFBYTE_ENGINE_MEMORY_H_
-#define HALFBYTE_ENGINE_MEMORY_H_
+#ifndef HALFBYTE_BASE_MEMORY_H_
+#define HALFBYTE_BASE_MEMORY_H_
 
 #include <cstdint>
 #include <string>
@@ -17,4 +17,4 @@ std::int64_t parse_mem_available(std::string_view meminfo);
 
 }  // namespace halfbyte
 
-#endif  // HALFBYTE_ENGINE_MEMORY_H_
+#endif  // HALFBYTE_BASE_MEMORY_H_

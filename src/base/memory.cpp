@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/memory.h"
+#include "base/memory.h"
 
 #include <algorithm>
 #include <charconv>
