@@ -172,7 +172,7 @@ class LinearBench {
         "{:20} {:4} tokens {:9.4f} ms {:6.1f} GB/s, {:3.0f} % of {:.1f}; {:6.1f} GOP/s, {:3.0f} % "
         "of {:.0f} in int8\n",
         name, num_tokens, seconds * 1e3, gbps, 100 * gbps / ceilings.read_gbps, ceilings.read_gbps,
-        gops, 100 * gops / ceilings.int8_gops, ceilings.int8_gops);
+        gops, 100 * gops / ceilings.multiply_gops, ceilings.multiply_gops);
     std::fflush(stdout);
   }
 

@@ -184,8 +184,14 @@ struct MoeOptions {
   int ep_size = 0;
   int dp_size = 0;
   bool enable_dp_attention = false;
-  std::int64_t capacity_tokens = 0;         // tokens of the largest forward of a rank; required
-  int num_threads = 0;                      // of a CPU backend; 0: the cores this process may use
+  std::int64_t capacity_tokens = 0;  // tokens of the largest forward of a rank; required
+  int num_threads = 0;               // of a CPU backend; 0: the cores this process may use
+  /// finish_loading() measures which of a CUDA backend's tactics are fastest on this device, once
+  /// for each size of layer in a process, and leaves the backend's own choice for a gain of 3 %.
+  /// Tactics add in different orders, so another measurement may give other last bits. Off: the own
+  /// choice.
+  bool autotune = true;
+  std::string cache_directory;  // keeps what was measured for later processes; empty: nowhere
   std::shared_ptr<MoeWorkspace> workspace;  // null: the layer has one of its own
   std::shared_ptr<NoticeSink> notices;      // null: notices are dropped; used by rank 0 alone
 };

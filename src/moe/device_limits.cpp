@@ -32,4 +32,11 @@ Status ExpertBackend::can_use(const DeviceLimits& limits) const {
                                                 name(), device_name(limits.device))};
 }
 
+Result<std::unique_ptr<TacticTimer>> ExpertBackend::make_tactic_timer(
+    const ExpertPlan& /*plan*/,
+    const PreparedExpertWeights& /*prepared*/,
+    device::Stream* /*stream*/) {
+  return Status(StatusCode::kUnsupported, fmt::format("{} has no tactics to measure", name()));
+}
+
 }  // namespace halfbyte

@@ -13,6 +13,7 @@
 #include "base/workspace_layout.h"
 #include "halfbyte/moe.h"
 #include "moe/scales.h"
+#include "moe/tuning.h"
 #include "weights/sharding.h"
 
 namespace halfbyte {
@@ -68,6 +69,8 @@ struct ExpertPlan {
   DeviceLimits limits;
   bool fast_activation_math = false;
   bool exact_float32 = false;
+  bool autotune = false;  // tactics will be measured: the workspace has room for each
+  TuningTable tactics;    // measured, or forced by name; the backend's own choice for other steps
   std::int64_t capacity_tokens = 0;  // rows of x at most
   std::int64_t max_routes = 0;       // rows of the output at most
   TokenLayout token_layout = TokenLayout::kTokenMajor;
@@ -103,9 +106,13 @@ class ExpertBackend {
   /// What kAuto means here.
   virtual ActivationMode resolve_auto(const MoeSpec& spec) const = 0;
 
-  /// Decides everything that depends on sizes. `request` has spec, mode, shard, limits, capacity
-  /// and math options set; the result has the rest. Pure; needs no device.
+  /// Decides everything that depends on sizes. `request` has spec, mode, shard, limits, capacity,
+  /// math options and tactics set; the result has the rest. Pure; needs no device. A plan is a
+  /// request too. kInvalidArgument: a tactic that the backend does not have.
   virtual Result<ExpertPlan> plan(ExpertPlan request) const = 0;
+  /// The tactics worth measuring for each bucket of tokens, where there are several. Pure: the same
+  /// on every rank.
+  virtual std::vector<TacticList> list_tactics(const ExpertPlan& /*plan*/) const { return {}; }
 
   virtual Result<std::unique_ptr<PreparedExpertWeights>> allocate(const ExpertPlan& plan) = 0;
   /// Converts one local expert (already cut to the shard). Different experts may be prepared from
@@ -120,7 +127,10 @@ class ExpertBackend {
                             const ExpertScales& scales,
                             PreparedExpertWeights& prepared,
                             device::Stream* stream) = 0;
-  /// All one-time work (module load, attributes, tuning).
+  /// Times this layer's experts on memory of its own; kUnsupported where nothing is measured.
+  virtual Result<std::unique_ptr<TacticTimer>> make_tactic_timer(
+      const ExpertPlan& plan, const PreparedExpertWeights& prepared, device::Stream* stream);
+  /// All one-time work (module load, attributes).
   virtual Status warm_up(const ExpertPlan& plan,
                          const PreparedExpertWeights& prepared,
                          Workspace workspace,

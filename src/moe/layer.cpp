@@ -54,6 +54,7 @@ Result<std::unique_ptr<MoeLayer::Impl>> MoeLayer::Impl::make(const MoeSpec& spec
   impl->spec = spec;
   impl->transport = transport;
   impl->notices = rank == 0 && options.notices ? options.notices : std::make_shared<NoticeSink>();
+  impl->cache_directory = options.cache_directory;
   HALFBYTE_ASSIGN_OR_RETURN(const MoeOptions named, name_transport(options, transport));
   auto limits = read_device_limits(options.device, options.num_threads);
   if (!limits.ok()) return limits.take_status().with_context(device_name(options.device));

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/log.h"
@@ -27,6 +28,7 @@ struct MoeLayer::Impl {
   std::unique_ptr<PreparedExpertWeights> prepared;
   std::shared_ptr<MoeWorkspace> workspace;
   std::shared_ptr<NoticeSink> notices;
+  std::string cache_directory;                              // of measured tactics; empty: none
   device::Stream stream = device::Stream::borrow(nullptr);  // of a layer on a CUDA device
 
   // Loading. One byte per local expert, so that threads may set different ones.
@@ -71,6 +73,9 @@ struct MoeLayer::Impl {
   Status refuse_capture(std::string_view call) const;
   Status warm_up_device();
   Status check_first_step() const;
+  // layer_tuning.cpp
+  Status tune();
+  Status without_tuning(Status status);
   // Calls `function` with the layer's device as the thread's current one.
   template <typename Function>
   Status on_device(Function&& function) {

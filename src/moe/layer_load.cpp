@@ -246,6 +246,7 @@ Status MoeLayer::Impl::finish_loading() {
   if (spec.activation.gated()) notice_mismatch(scales, *notices);
   derive_alphas(plan.experts.mode, scales);
   HALFBYTE_RETURN_IF_ERROR(backend->set_scales(plan.experts, scales, *prepared, seam_stream()));
+  HALFBYTE_RETURN_IF_ERROR(tune());
   HALFBYTE_RETURN_IF_ERROR(
       backend->warm_up(plan.experts, *prepared, expert_workspace(), seam_stream()));
   HALFBYTE_RETURN_IF_ERROR(warm_up_device());

@@ -92,6 +92,7 @@ ExpertPlan expert_request(const MoeOptions& options,
   request.limits = limits;
   request.fast_activation_math = options.fast_activation_math;
   request.exact_float32 = options.exact_float32;
+  request.autotune = options.autotune;
   request.capacity_tokens = dispatch.capacity_tokens;
   request.max_routes = dispatch.max_routes;
   return request;
@@ -111,6 +112,7 @@ Status plan_both(const MoeOptions& options,
   HALFBYTE_ASSIGN_OR_RETURN(plan.dispatch, dispatcher->plan(request));
   HALFBYTE_ASSIGN_OR_RETURN(
       plan.experts, backend->plan(expert_request(options, limits, plan.dispatch, backend_name)));
+  plan.experts.autotune = plan.experts.autotune && !backend->list_tactics(plan.experts).empty();
   request.row_dtype = plan.experts.row_dtype;
   HALFBYTE_ASSIGN_OR_RETURN(plan.dispatch, dispatcher->plan(std::move(request)));
   return {};

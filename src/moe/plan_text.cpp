@@ -51,6 +51,16 @@ void describe_device(const DeviceLimits& limits, Text out) {
                  limits.compute_capability % 10, limits.num_multiprocessors);
 }
 
+// What `kernels` follows: a table, or the backend's own choice until there is one.
+void describe_tactics(const ExpertPlan& plan, Text out) {
+  if (plan.tactics.empty() && plan.autotune) {
+    fmt::format_to(out,
+                   "tactics: the backend's own, until the weights are loaded: then measured\n");
+  }
+  for (const auto& [num_tokens, tactic] : plan.tactics)
+    fmt::format_to(out, "tactics: up to {} tokens: {}\n", num_tokens, tactic);
+}
+
 void describe_experts(const ExpertPlan& plan, Text out) {
   fmt::format_to(out, "backend: {} in {}: x {}, h {}, rows {}, tokens {}\n", plan.backend,
                  activation_mode_name(plan.mode), plan.x_format, plan.h_format,
@@ -62,6 +72,7 @@ void describe_experts(const ExpertPlan& plan, Text out) {
   fmt::format_to(out, "weights: {}, {} bytes\n", plan.prepared_layout, plan.prepared_bytes);
   for (const std::string& kernel : plan.kernels)
     fmt::format_to(out, "kernels: {}\n", kernel);
+  describe_tactics(plan, out);
 }
 
 void describe_dispatch(const DispatchPlan& plan, Text out) {

@@ -9,6 +9,8 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <limits>
+#include <optional>
 #include <sstream>
 
 namespace halfbyte {
@@ -16,6 +18,8 @@ namespace {
 
 constexpr std::string_view kFirstLine = "halfbyte tuning 1";
 constexpr double kWorthwhile = 0.97;  // of the default's time
+constexpr int kNumTimings = 11;       // of a tactic; their median counts
+constexpr double kFailed = std::numeric_limits<double>::infinity();
 
 std::int64_t next_bucket(std::int64_t bucket) {
   if (bucket < 256) return bucket * 2;
@@ -90,6 +94,45 @@ std::optional<TuningTable> read_table(std::string_view text) {
   return table;
 }
 
+// What one tactic took so far.
+class Timings {
+ public:
+  Timings(std::string name, bool usable) : name_(std::move(name)), usable_(usable) {}
+
+  void add(TacticTimer& timer) {
+    if (!usable_) return;
+    const auto us = timer.microseconds(name_);
+    usable_ = us.ok();
+    if (usable_) us_.push_back(us.value());
+  }
+  double median() {
+    if (!usable_) return kFailed;
+    const auto middle = us_.begin() + static_cast<std::ptrdiff_t>(us_.size() / 2);
+    std::nth_element(us_.begin(), middle, us_.end());
+    return *middle;
+  }
+
+ private:
+  std::string name_;
+  bool usable_;
+  std::vector<double> us_;
+};
+
+// The tactics take turns, so that what slows the machine down for a while slows all of them.
+std::vector<double> medians_of(const std::vector<std::string>& names, TacticTimer& timer) {
+  std::vector<Timings> timings;
+  for (const std::string& name : names)
+    timings.emplace_back(name, timer.check(name).ok());
+  for (int round = 0; round < kNumTimings; ++round) {
+    for (Timings& tactic : timings)
+      tactic.add(timer);
+  }
+  std::vector<double> medians;
+  for (Timings& tactic : timings)
+    medians.push_back(tactic.median());
+  return medians;
+}
+
 std::string path_of(const std::string& directory, const TuningKey& key) {
   return directory + "/" + tuning_file_name(key);
 }
@@ -129,15 +172,41 @@ std::size_t pick_tactic(std::span<const double> median_us, std::size_t default_t
   return static_cast<std::size_t>(fastest - median_us.begin());
 }
 
+const std::string* find_tactic(const TuningTable& table, std::int64_t num_tokens) {
+  const auto bucket = table.lower_bound(num_tokens);
+  return bucket == table.end() ? nullptr : &bucket->second;
+}
+
+Result<TuningTable> measure_tactics(std::span<const TacticList> lists, TacticTimer& timer) {
+  TuningTable table;
+  for (const TacticList& list : lists) {
+    std::size_t picked = 0;
+    if (list.names.size() > 1) {
+      HALFBYTE_RETURN_IF_ERROR(timer.set_step(list.num_tokens, list.names.front()));
+      picked = pick_tactic(medians_of(list.names, timer), 0);
+    }
+    table.emplace(list.num_tokens, list.names[picked]);
+  }
+  return table;
+}
+
 std::string tuning_file_name(const TuningKey& key) {
   return fmt::format("tuning-{:016x}.txt", hash_of(header_of(key)));
 }
 
-std::optional<TuningTable> read_tuning(const std::string& directory, const TuningKey& key) {
-  const std::optional<std::string> text = read_file(path_of(directory, key));
+Result<TuningTable> read_tuning(const std::string& directory, const TuningKey& key) {
+  const std::string path = path_of(directory, key);
+  const std::optional<std::string> text = read_file(path);
+  if (!text.has_value()) return Status(StatusCode::kNotFound, fmt::format("{}: no file", path));
   const std::string header = header_of(key);
-  if (!text.has_value() || !text->starts_with(header)) return std::nullopt;
-  return read_table(std::string_view(*text).substr(header.size()));
+  if (!text->starts_with(header)) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{} was written for another key or version", path));
+  }
+  std::optional<TuningTable> table = read_table(std::string_view(*text).substr(header.size()));
+  if (table.has_value()) return *std::move(table);
+  return Status(StatusCode::kCorruptData,
+                fmt::format("{} is damaged: want lines of tokens and tactic, then \"end\"", path));
 }
 
 Status write_tuning(const std::string& directory, const TuningKey& key, const TuningTable& table) {

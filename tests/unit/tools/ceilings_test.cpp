@@ -17,7 +17,7 @@ TEST(Ceilings, AreAboveZeroOnceMeasured) {
   (*probe)->measure();
   (*probe)->measure();
   EXPECT_GT((*probe)->ceilings().read_gbps, 0.0);
-  EXPECT_GT((*probe)->ceilings().int8_gops, 0.0);
+  EXPECT_GT((*probe)->ceilings().multiply_gops, 0.0);
 }
 
 // A loop that skipped memory would report too much: each word is in the result, which is the xor of

@@ -7,7 +7,7 @@
 namespace halfbyte::tool {
 namespace {
 
-constexpr Ceilings kMachine = {.read_gbps = 20.0, .int8_gops = 400.0};
+constexpr Ceilings kMachine = {.read_gbps = 20.0, .multiply_gops = 400.0};
 
 // 40 MB at 20 GB/s are 2 ms, 80 MOP at 400 GOP/s 0.2 ms.
 TEST(LayerSpeed, IsLimitedByMemoryWhenReadingTakesLonger) {

@@ -68,7 +68,7 @@ class HostCeilingProbe final : public CeilingProbe {
     Ceilings ceilings;
     for (const std::vector<double>& passes : read_gbps_)
       ceilings.read_gbps = std::max(ceilings.read_gbps, median(passes));
-    ceilings.int8_gops = median(int8_gops_);
+    ceilings.multiply_gops = median(int8_gops_);
     return ceilings;
   }
 

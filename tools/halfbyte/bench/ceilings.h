@@ -16,7 +16,9 @@ namespace halfbyte::tool {
 
 struct Ceilings {
   double read_gbps = 0.0;  // 10^9 bytes a second out of memory
-  double int8_gops = 0.0;  // 10^9 multiplications and additions a second, int8 x int8 into int32
+  /// 10^9 multiplications and additions a second: on a CPU int8 x int8 into int32, on a CUDA device
+  /// bf16 x bf16 into fp32.
+  double multiply_gops = 0.0;
 };
 
 /// Measures both with a number of threads, some 0.1 s at a time. Each ceiling is the median of all

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "base/memory.h"
-#include "bench/rotating_routing.h"
 #include "bench/statistics.h"
 #include "bench/synthetic_layer.h"
+#include "moe/rotating_routing.h"
 
 namespace halfbyte::tool {
 namespace {
@@ -49,7 +49,7 @@ class Steps {
         const std::vector<std::unique_ptr<MoeLayer>>& layers,
         std::int64_t num_tokens)
       : layers_(layers),
-        routing_(shape, num_tokens),
+        routing_({shape.num_experts, shape.num_local_experts, shape.top_k}, num_tokens),
         x_(make_synthetic_rows(num_tokens, shape.hidden_size)),
         y_(x_.size()),
         num_tokens_(num_tokens),
@@ -100,9 +100,9 @@ LayerSpeed make_layer_speed(double ms, const StepWork& work, const Ceilings& cei
   speed.ms = ms;
   speed.gbps = bytes * 1e-6 / ms;
   speed.gops = operations * 1e-6 / ms;
-  const bool memory = bytes / ceilings.read_gbps >= operations / ceilings.int8_gops;
+  const bool memory = bytes / ceilings.read_gbps >= operations / ceilings.multiply_gops;
   speed.limited_by = memory ? "memory" : "compute";
-  speed.limit = memory ? ceilings.read_gbps : ceilings.int8_gops;
+  speed.limit = memory ? ceilings.read_gbps : ceilings.multiply_gops;
   speed.percent_of_limit = 100.0 * (memory ? speed.gbps : speed.gops) / speed.limit;
   return speed;
 }

@@ -6,8 +6,8 @@
 #include <span>
 #include <utility>
 
-#include "base/thread_pool.h"
 #include "formats/bf16.h"
+#include "moe/device_limits.h"
 #include "moe/plan.h"
 
 namespace halfbyte::tool {
@@ -109,8 +109,8 @@ Result<std::vector<std::unique_ptr<MoeLayer>>> make_synthetic_layers(const Layer
 }
 
 Result<std::int64_t> synthetic_workspace_bytes(const LayerShape& shape, const MoeOptions& options) {
-  DeviceLimits limits;
-  limits.num_threads = options.num_threads > 0 ? options.num_threads : usable_cores();
+  HALFBYTE_ASSIGN_OR_RETURN(const DeviceLimits limits,
+                            read_device_limits(options.device, options.num_threads));
   NoticeSink silent;
   HALFBYTE_ASSIGN_OR_RETURN(const MoePlan plan,
                             make_moe_plan(spec_of(shape), options, limits, 1, 0, silent));

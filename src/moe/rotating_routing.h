@@ -1,24 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random routings that all cost the same and read other experts each time.
-#ifndef HALFBYTE_TOOLS_HALFBYTE_BENCH_ROTATING_ROUTING_H_
-#define HALFBYTE_TOOLS_HALFBYTE_BENCH_ROTATING_ROUTING_H_
+// Random routings that all cost the same and read other experts each time: what a layer is timed
+// with.
+#ifndef HALFBYTE_MOE_ROTATING_ROUTING_H_
+#define HALFBYTE_MOE_ROTATING_ROUTING_H_
 
 #include <cstdint>
 #include <vector>
 
-#include "bench/shapes.h"
 #include "halfbyte/moe.h"
 
-namespace halfbyte::tool {
+namespace halfbyte {
+
+/// Who chooses from what.
+struct RoutingShape {
+  std::int64_t num_experts = 0;        // that tokens choose from
+  std::int64_t num_local_experts = 0;  // ids 0 .. num_local_experts - 1
+  std::int64_t top_k = 0;
+};
 
 /// Each token chooses top_k different experts of all, uniformly; routes to experts of other ranks
 /// are -1. Drawn once, with as many routes to this rank's experts as uniform choice gives on
-/// average. Later rounds keep who shares an expert with whom and rename the experts: round r reads
-/// the next num_touched() of a fixed random cycle, so that one is read again only after all others.
+/// average, within 1 %. Later rounds keep who shares an expert with whom and rename the experts:
+/// round r reads the next num_touched() of a fixed random cycle, so that one is read again only
+/// after all others.
 class RotatingRouting {
  public:
-  RotatingRouting(const LayerShape& shape, std::int64_t num_tokens);
+  RotatingRouting(const RoutingShape& shape, std::int64_t num_tokens);
 
   /// Routing of a round; a view, valid until the next call.
   Routing round(std::int64_t round_idx);
@@ -39,6 +47,6 @@ class RotatingRouting {
   std::vector<float> weights_;
 };
 
-}  // namespace halfbyte::tool
+}  // namespace halfbyte
 
-#endif  // HALFBYTE_TOOLS_HALFBYTE_BENCH_ROTATING_ROUTING_H_
+#endif  // HALFBYTE_MOE_ROTATING_ROUTING_H_

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/rotating_routing.h"
+#include "moe/rotating_routing.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 #include <random>
 
-namespace halfbyte::tool {
+namespace halfbyte {
 namespace {
 
 constexpr int kMaxDraws = 1000;  // to meet the average; the last one is as good a sample as any
 
 // top_k different experts for each token: the first of a shuffle that stops there.
-void draw_ids(const LayerShape& shape, std::mt19937& random, std::vector<std::int32_t>& ids) {
+void draw_ids(const RoutingShape& shape, std::mt19937& random, std::vector<std::int32_t>& ids) {
   std::vector<std::int32_t> experts(static_cast<std::size_t>(shape.num_experts));
   std::iota(experts.begin(), experts.end(), 0);
   const auto top_k = static_cast<std::size_t>(shape.top_k);
@@ -28,7 +29,7 @@ std::int64_t count_routes(const std::vector<std::int32_t>& ids) {
 
 }  // namespace
 
-RotatingRouting::RotatingRouting(const LayerShape& shape, std::int64_t num_tokens)
+RotatingRouting::RotatingRouting(const RoutingShape& shape, std::int64_t num_tokens)
     : num_local_experts_(shape.num_local_experts),
       drawn_(static_cast<std::size_t>(num_tokens * shape.top_k)),
       cycle_(static_cast<std::size_t>(shape.num_local_experts)),
@@ -38,7 +39,8 @@ RotatingRouting::RotatingRouting(const LayerShape& shape, std::int64_t num_token
   const auto all_routes = static_cast<std::int64_t>(drawn_.size());
   const std::int64_t average =
       std::max<std::int64_t>(1, all_routes * shape.num_local_experts / shape.num_experts);
-  for (int draw = 0; draw < kMaxDraws && num_routes_ != average; ++draw) {
+  const std::int64_t tolerance = average / 100;
+  for (int draw = 0; draw < kMaxDraws && std::abs(num_routes_ - average) > tolerance; ++draw) {
     draw_ids(shape, random, drawn_);
     num_routes_ = count_routes(drawn_);
   }
@@ -66,4 +68,4 @@ Routing RotatingRouting::round(std::int64_t round_idx) {
   return {ids_, weights_};
 }
 
-}  // namespace halfbyte::tool
+}  // namespace halfbyte
