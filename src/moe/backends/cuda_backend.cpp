@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "device/stream.h"
+#include "moe/backends/cuda_tactic_timer.h"
 #include "moe/backends/host_backend.h"
 #include "moe/spec.h"
 
@@ -134,18 +135,17 @@ DispatchedTokens step_without_routes(const ExpertPlan& plan,
   return tokens;
 }
 
-std::vector<float> by_projection(const ExpertPlan& plan,
-                                 const std::vector<float>& gate,
-                                 const std::vector<float>& up,
-                                 const std::vector<float>& down) {
+std::vector<float> by_projection(const ExpertPlan& plan, const ExpertScales& scales) {
+  const bool dynamic = plan.mode == ActivationMode::kW4a4Dynamic;
   const std::int64_t experts = plan.shard.num_local_experts;
   std::vector<float> values(static_cast<std::size_t>(3 * experts), 1.0F);
   const auto fill = [&](int projection, const std::vector<float>& from) {
     std::copy_n(from.begin(), experts, values.begin() + projection * experts);
   };
-  if (plan.spec.activation.gated()) fill(kGate, gate);
-  fill(kUp, up);
-  fill(kDown, down);
+  if (plan.spec.activation.gated())
+    fill(kGate, dynamic ? scales.gate_global_scale : scales.gate_alpha);
+  fill(kUp, dynamic ? scales.up_global_scale : scales.up_alpha);
+  fill(kDown, dynamic ? scales.down_global_scale : scales.down_alpha);
   return values;
 }
 
@@ -173,6 +173,12 @@ Status CudaBackend::set_scales(const ExpertPlan& plan,
   HALFBYTE_RETURN_IF_ERROR(check_scales(plan, scales));
   if (stream == nullptr) return wrong(plan, "loading needs a stream");
   return replace_scales(plan, scales, prepared, *stream);
+}
+
+Result<std::unique_ptr<TacticTimer>> CudaBackend::make_tactic_timer(
+    const ExpertPlan& plan, const PreparedExpertWeights& prepared, device::Stream* stream) {
+  if (stream == nullptr) return wrong(plan, "measuring needs a stream");
+  return make_cuda_tactic_timer(*this, plan, prepared, *stream);
 }
 
 Status CudaBackend::warm_up(const ExpertPlan& plan,

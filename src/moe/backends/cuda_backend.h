@@ -48,11 +48,9 @@ ExpectedLoad expected_load(const ExpertPlan& plan, std::int64_t num_tokens);
 inline constexpr int kGate = 0;
 inline constexpr int kUp = 1;
 inline constexpr int kDown = 2;
-/// [3, L], from one value per local expert each; the gate's are 1 where the activation has none.
-std::vector<float> by_projection(const ExpertPlan& plan,
-                                 const std::vector<float>& gate,
-                                 const std::vector<float>& up,
-                                 const std::vector<float>& down);
+/// [3, L]: alphas, or in w4a4_dynamic global scales, for each row has its own alpha. The gate's are
+/// 1 where the activation has none.
+std::vector<float> by_projection(const ExpertPlan& plan, const ExpertScales& scales);
 
 Status allocate(device::DeviceBuffer& buffer, std::int64_t bytes);
 
@@ -78,6 +76,9 @@ class CudaBackend : public ExpertBackend {
                     const ExpertScales& scales,
                     PreparedExpertWeights& prepared,
                     device::Stream* stream) final;
+  Result<std::unique_ptr<TacticTimer>> make_tactic_timer(const ExpertPlan& plan,
+                                                         const PreparedExpertWeights& prepared,
+                                                         device::Stream* stream) final;
   Status warm_up(const ExpertPlan& plan,
                  const PreparedExpertWeights& prepared,
                  Workspace workspace,
@@ -123,16 +124,17 @@ struct StepRange {
   Step step;
 };
 /// The steps that `choose(num_tokens)` gives as tokens grow from 1 to `capacity_tokens`; equal
-/// neighbours once. Every number of tokens at first, then in steps of a sixteenth: finer than the
-/// kernels' choices.
+/// neighbours once. Every number of tokens at first, then in steps of a sixteenth and the last:
+/// finer than the kernels' choices, and than the buckets of measured ones.
 template <typename Step, typename Choose>
 std::vector<StepRange<Step>> list_steps(std::int64_t capacity_tokens, Choose choose) {
   std::vector<StepRange<Step>> ranges;
-  for (std::int64_t tokens = 1; tokens <= capacity_tokens;
-       tokens += std::max<std::int64_t>(1, tokens / 16)) {
+  for (std::int64_t tokens = 1, stride = 1; tokens <= capacity_tokens; tokens += stride) {
     const Step step = choose(tokens);
     if (ranges.empty() || !step.launches_the_same(ranges.back().step))
       ranges.push_back({tokens, step});
+    const std::int64_t left = std::max<std::int64_t>(1, capacity_tokens - tokens);
+    stride = std::clamp<std::int64_t>(tokens / 16, 1, left);
   }
   return ranges;
 }

@@ -25,11 +25,7 @@ Status upload_part(std::span<const std::uint8_t> part,
 }  // namespace
 
 std::vector<float> sm100_scalars(const ExpertPlan& plan, const ExpertScales& scales) {
-  std::vector<float> scalars =
-      plan.mode == ActivationMode::kW4a4Dynamic
-          ? by_projection(plan, scales.gate_global_scale, scales.up_global_scale,
-                          scales.down_global_scale)
-          : by_projection(plan, scales.gate_alpha, scales.up_alpha, scales.down_alpha);
+  std::vector<float> scalars = by_projection(plan, scales);
   scalars.push_back(scales.s1);
   scalars.push_back(scales.s2);
   return scalars;

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NVFP4 experts on a Hopper GPU, activations as given (w4a16). A build without CUDA has it too, for
-// its plans; the device says that it is not there.
+// NVFP4 experts on a Hopper GPU: activations as given (w4a16), or on the NVFP4 grid and multiplied
+// as bf16 (w4a4, w4a4_dynamic). A build without CUDA has it too, for its plans; the device says
+// that it is not there.
 #include <memory>
 
+#include "kernels/cuda/sm90/activate_tiles.h"
+#include "kernels/cuda/sm90/grid_tokens.h"
 #include "kernels/cuda/sm90/token_tiles.h"
 #include "moe/backends/cuda_backend.h"
 #include "moe/backends/cuda_sm90_plan.h"
 #include "moe/backends/cuda_sm90_weights.h"
+#include "moe/backends/host_backend.h"
 
 namespace halfbyte {
 namespace {
@@ -20,12 +24,29 @@ struct Launch {
   void* rows;  // of the output
   Workspace workspace;
   const device::Stream& stream;
+  Sm90Workspace at;
+
+  bool quantized() const { return is_w4a4(plan.mode); }
+  bool dynamic() const { return plan.mode == ActivationMode::kW4a4Dynamic; }
+  /// What the first GEMM multiplies.
+  const void* x() const { return quantized() ? workspace.data + at.x_grid : tokens.x.data; }
+  std::int64_t max_routes() const { return tokens.num_rows * plan.spec.top_k; }
 };
+
+Status quantize_tokens(const Launch& launch) {
+  sm90::GridTokensArgs args;
+  args.x = launch.tokens.x.data;
+  if (!launch.dynamic()) args.scale = launch.prepared.quantize_scale(0);
+  args.grid = launch.workspace.data + launch.at.x_grid;
+  args.row_scale = launch.workspace.at<float>(launch.at.x_row_scale);
+  return sm90::launch_grid_tokens(launch.tokens.num_rows, launch.plan.spec.hidden_size, args,
+                                  launch.stream.handle());
+}
 
 Status run_decode(const Launch& launch, const Sm90Step& step) {
   sm90::MoeDecodeArgs args;
   const bool gated = launch.plan.spec.activation.gated();
-  args.x = launch.tokens.x.data;
+  args.x = launch.x();
   args.route_row = launch.tokens.route_row;
   args.expert_offset = launch.tokens.expert_offset;
   args.expert_count = launch.tokens.expert_count;
@@ -35,20 +56,20 @@ Status run_decode(const Launch& launch, const Sm90Step& step) {
   args.alpha_up = launch.prepared.alpha_of(launch.plan, kUp);
   args.alpha_down = launch.prepared.alpha_of(launch.plan, kDown);
   args.activation = launch.plan.spec.activation;
-  args.h = launch.workspace.data + sm90_workspace(launch.plan).h;
+  args.h = launch.workspace.data + launch.at.h;
   args.rows = launch.rows;
   args.counters = launch.prepared.counters.as<std::int32_t>();
+  args.h_scale = launch.prepared.quantize_scale(1);
   return sm90::launch(step.decode_shape, step.decode_config, args, launch.stream.handle());
 }
 
 Status gather(const Launch& launch, const Sm90Step& step, void* x_tiles) {
   const DispatchedTokens& tokens = launch.tokens;
-  const sm90::GatherTokensArgs args = {tokens.x.data, tokens.route_row, tokens.expert_offset,
+  const sm90::GatherTokensArgs args = {launch.x(), tokens.route_row, tokens.expert_offset,
                                        tokens.expert_count, x_tiles};
   return sm90::launch_gather_tokens(static_cast<int>(launch.plan.shard.num_local_experts),
-                                    tokens.num_rows * launch.plan.spec.top_k,
-                                    launch.plan.spec.hidden_size, step.gate_up_config.tile_tokens,
-                                    args, launch.stream.handle());
+                                    launch.max_routes(), launch.plan.spec.hidden_size,
+                                    step.gate_up_config.tile_tokens, args, launch.stream.handle());
 }
 
 sm90::GroupedGemmArgs gemm_args(const Launch& launch, const void* tokens, void* output) {
@@ -61,25 +82,55 @@ sm90::GroupedGemmArgs gemm_args(const Launch& launch, const void* tokens, void* 
   return args;
 }
 
-Status run_prefill(const Launch& launch, const Sm90Step& step) {
-  const Sm90Workspace at = sm90_workspace(launch.plan);
-  void* x_tiles = launch.workspace.data + at.x_tiles;
-  void* h_tiles = launch.workspace.data + at.h;
-  HALFBYTE_RETURN_IF_ERROR(gather(launch, step, x_tiles));
+// Sums of gate and up to h, whose rows find their scales.
+Status activate(const Launch& launch, const Sm90Step& step, const void* sums, void* h_tiles) {
   const bool gated = launch.plan.spec.activation.gated();
-  sm90::GroupedGemmArgs gate_up = gemm_args(launch, x_tiles, h_tiles);
-  gate_up.weights = launch.prepared.gate_up.as<std::uint8_t>();
-  gate_up.alpha[0] = launch.prepared.alpha_of(launch.plan, gated ? kGate : kUp);
-  gate_up.alpha[1] = launch.prepared.alpha_of(launch.plan, kUp);
+  sm90::ActivateTilesArgs args;
+  args.sums = static_cast<const float*>(sums);
+  args.route_row = launch.tokens.route_row;
+  args.expert_offset = launch.tokens.expert_offset;
+  args.expert_count = launch.tokens.expert_count;
+  args.activation = launch.plan.spec.activation;
+  args.row_scale = launch.workspace.at<float>(launch.at.x_row_scale);
+  if (gated) args.gate_scale = launch.prepared.alpha_of(launch.plan, kGate);
+  args.up_scale = launch.prepared.alpha_of(launch.plan, kUp);
+  args.down_scale = launch.prepared.alpha_of(launch.plan, kDown);
+  args.dst = h_tiles;
+  args.row_alpha = launch.workspace.at<float>(launch.at.row_alpha);
+  return sm90::launch_activate_tiles(step.gate_up, launch.max_routes(),
+                                     step.gate_up_config.tile_tokens, args, launch.stream.handle());
+}
+
+// Into token tiles of h; in w4a4_dynamic through the sums, to which no alpha is applied yet.
+Status run_gate_up(const Launch& launch, const Sm90Step& step, const void* x_tiles, void* h_tiles) {
+  void* const sums = launch.workspace.data + launch.at.sums;
+  sm90::GroupedGemmArgs args = gemm_args(launch, x_tiles, launch.dynamic() ? sums : h_tiles);
+  args.weights = launch.prepared.gate_up.as<std::uint8_t>();
+  if (!launch.dynamic()) {
+    const bool gated = launch.plan.spec.activation.gated();
+    args.alpha[0] = launch.prepared.alpha_of(launch.plan, gated ? kGate : kUp);
+    args.alpha[1] = launch.prepared.alpha_of(launch.plan, kUp);
+  }
+  args.h_scale = launch.prepared.quantize_scale(1);
   HALFBYTE_RETURN_IF_ERROR(
-      sm90::launch(step.gate_up, step.gate_up_config, gate_up, launch.stream.handle()));
+      sm90::launch(step.gate_up, step.gate_up_config, args, launch.stream.handle()));
+  return launch.dynamic() ? activate(launch, step, sums, h_tiles) : Status();
+}
+
+Status run_prefill(const Launch& launch, const Sm90Step& step) {
+  void* x_tiles = launch.workspace.data + launch.at.x_tiles;
+  void* h_tiles = launch.workspace.data + launch.at.h;
+  HALFBYTE_RETURN_IF_ERROR(gather(launch, step, x_tiles));
+  HALFBYTE_RETURN_IF_ERROR(run_gate_up(launch, step, x_tiles, h_tiles));
   sm90::GroupedGemmArgs down = gemm_args(launch, h_tiles, launch.rows);
   down.weights = launch.prepared.down.as<std::uint8_t>();
   down.alpha[0] = launch.prepared.alpha_of(launch.plan, kDown);
+  down.row_alpha = launch.workspace.at<float>(launch.at.row_alpha);
   return sm90::launch(step.down, step.down_config, down, launch.stream.handle());
 }
 
 Status run_step(const Launch& launch, const Sm90Step& step) {
+  if (launch.quantized()) HALFBYTE_RETURN_IF_ERROR(quantize_tokens(launch));
   return step.decode ? run_decode(launch, step) : run_prefill(launch, step);
 }
 
@@ -99,6 +150,10 @@ class Sm90Backend final : public CudaBackend {
 
   ActivationMode resolve_auto(const MoeSpec& /*spec*/) const override {
     return ActivationMode::kW4a16;
+  }
+
+  std::vector<TacticList> list_tactics(const ExpertPlan& plan) const override {
+    return list_sm90_tactics(plan);
   }
 
   Result<std::unique_ptr<PreparedExpertWeights>> allocate(const ExpertPlan& plan) override {
@@ -139,9 +194,9 @@ class Sm90Backend final : public CudaBackend {
                      void* rows,
                      Workspace workspace,
                      const device::Stream& stream) override {
-    return run_step(
-        {plan, static_cast<const PreparedSm90Experts&>(prepared), tokens, rows, workspace, stream},
-        choose_sm90_step(plan, tokens.num_rows));
+    return run_step({plan, static_cast<const PreparedSm90Experts&>(prepared), tokens, rows,
+                     workspace, stream, sm90_workspace(plan)},
+                    choose_sm90_step(plan, tokens.num_rows));
   }
 
   OnePerDevice<Sm90Staging> staging_;
@@ -152,9 +207,11 @@ Status Sm90Backend::launch_every_step(const ExpertPlan& plan,
                                       Workspace workspace,
                                       const device::Stream& stream) {
   for (const Sm90Range& range : list_sm90_steps(plan)) {
-    const DispatchedTokens tokens = step_without_routes(plan, range.first_tokens, workspace);
+    DispatchedTokens tokens = step_without_routes(plan, range.first_tokens, workspace);
+    // Any rows will do, since no route reads them.
+    tokens.x.data = workspace.data + sm90_workspace(plan).x_grid;
     HALFBYTE_RETURN_IF_ERROR(run_step({plan, static_cast<const PreparedSm90Experts&>(prepared),
-                                       tokens, nullptr, workspace, stream},
+                                       tokens, nullptr, workspace, stream, sm90_workspace(plan)},
                                       range.step));
   }
   return {};

@@ -6,6 +6,7 @@
 #define HALFBYTE_MOE_BACKENDS_CUDA_SM90_PLAN_H_
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,12 +36,20 @@ struct Sm90Step {
   bool launches_the_same(const Sm90Step& other) const;
 };
 
-/// Of `num_tokens` tokens whose ids are spread evenly: that is what the host knows of a step. The
-/// kernels are right for every distribution. Allocates nothing.
+/// Tokens of a tile that both grouped GEMMs of the plan's mode are compiled for.
+std::span<const int> list_sm90_tile_tokens(const ExpertPlan& plan);
+
+/// Of `num_tokens` tokens: the plan's tactic, else what is best when ids are spread evenly, which
+/// is what the host knows of a step. The kernels are right for every distribution. Allocates
+/// nothing.
 Sm90Step choose_sm90_step(const ExpertPlan& plan, std::int64_t num_tokens);
 
 using Sm90Range = StepRange<Sm90Step>;
 std::vector<Sm90Range> list_sm90_steps(const ExpertPlan& plan);
+
+/// What is worth measuring for each bucket (names: cuda_sm90_tactics.h): every tile of the kernel
+/// that the plan chooses, and of the other one near their crossover.
+std::vector<TacticList> list_sm90_tactics(const ExpertPlan& plan);
 
 /// The experts' matrices as they are prepared.
 sm90::WeightLayout sm90_gate_up(const ExpertPlan& plan);
@@ -48,8 +57,12 @@ sm90::WeightLayout sm90_down(const ExpertPlan& plan);
 
 /// Where the plan's workspace holds what.
 struct Sm90Workspace {
-  std::size_t h = 0;
-  std::size_t x_tiles = 0;
+  std::size_t h = 0;            // bf16: rows of decode, or token tiles
+  std::size_t x_tiles = 0;      // of prefill
+  std::size_t x_grid = 0;       // bf16 [tokens, H], the w4a4 modes: x on the NVFP4 grid
+  std::size_t x_row_scale = 0;  // fp32 [tokens], w4a4_dynamic
+  std::size_t sums = 0;         // fp32 [routes, sums of gate_up], w4a4_dynamic
+  std::size_t row_alpha = 0;    // fp32 [routes], w4a4_dynamic
 };
 Sm90Workspace sm90_workspace(const ExpertPlan& plan);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "moe/backends/cuda_sm90_weights.h"
 
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -67,6 +68,8 @@ Result<std::unique_ptr<PreparedSm90Experts>> allocate_sm90_experts(
   HALFBYTE_RETURN_IF_ERROR(allocate(prepared->gate_up, sm90_gate_up(plan).bytes()));
   HALFBYTE_RETURN_IF_ERROR(allocate(prepared->down, sm90_down(plan).bytes()));
   HALFBYTE_ASSIGN_OR_RETURN(prepared->alpha, DeviceBuffer::allocate(3 * experts * sizeof(float)));
+  HALFBYTE_ASSIGN_OR_RETURN(prepared->quantize,
+                            DeviceBuffer::allocate(2 * sizeof(cuda::QuantizeScale)));
   HALFBYTE_ASSIGN_OR_RETURN(prepared->counters,
                             DeviceBuffer::allocate((experts + 2) * sizeof(std::int32_t)));
   prepared->staging = std::move(staging);
@@ -101,9 +104,11 @@ Status set_sm90_scales(const ExpertPlan& plan,
                        const ExpertScales& scales,
                        PreparedSm90Experts& prepared,
                        const device::Stream& stream) {
-  const std::vector<float> alpha =
-      by_projection(plan, scales.gate_alpha, scales.up_alpha, scales.down_alpha);
+  const std::vector<float> alpha = by_projection(plan, scales);
   HALFBYTE_RETURN_IF_ERROR(prepared.alpha.upload(std::as_bytes(std::span(alpha)), 0, stream));
+  const std::array quantize = {cuda::make_quantize_scale(scales.s1),
+                               cuda::make_quantize_scale(scales.s2)};
+  HALFBYTE_RETURN_IF_ERROR(prepared.quantize.upload(std::as_bytes(std::span(quantize)), 0, stream));
   sm90::MoeDecodeShape shape;
   shape.num_local_experts = static_cast<int>(plan.shard.num_local_experts);
   HALFBYTE_RETURN_IF_ERROR(

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "device/buffer.h"
+#include "kernels/cuda/common/nvfp4_quantize.h"
 #include "moe/expert_backend.h"
 
 namespace halfbyte {
@@ -27,12 +28,17 @@ struct Sm90Staging {
 struct PreparedSm90Experts : PreparedExpertWeights {
   device::DeviceBuffer gate_up;   // sm90_gate_up(plan)
   device::DeviceBuffer down;      // sm90_down(plan)
-  device::DeviceBuffer alpha;     // float [3, L]: gate, up, down
+  device::DeviceBuffer alpha;     // float [3, L]: by_projection()
+  device::DeviceBuffer quantize;  // cuda::QuantizeScale [2]: of x, of h
   device::DeviceBuffer counters;  // int32 [L + 2], zero between launches
   std::shared_ptr<Sm90Staging> staging;
 
   const float* alpha_of(const ExpertPlan& plan, int projection) const {
     return alpha.as<float>() + projection * plan.shard.num_local_experts;
+  }
+  /// Of x (0), of h (1).
+  const cuda::QuantizeScale* quantize_scale(int operand) const {
+    return quantize.as<cuda::QuantizeScale>() + operand;
   }
 };
 

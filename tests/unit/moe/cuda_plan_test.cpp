@@ -131,16 +131,87 @@ TEST(CudaPlan, TheListOfStepsHoldsWhatEachStepLaunches) {
   });
 }
 
+MoeOptions in_mode(ActivationMode mode) {
+  MoeOptions options;
+  options.activation_mode = mode;
+  return options;
+}
+
+// Section 3: x and h lie on the NVFP4 grid, activated with the portable sigmoid.
+TEST(CudaPlan, QuantizedModesStateTheirFormats) {
+  for (const ActivationMode mode : {ActivationMode::kW4a4, ActivationMode::kW4a4Dynamic}) {
+    const auto plan = plan_of(small_spec(), 64, kH200, in_mode(mode));
+    ASSERT_TRUE(plan.ok()) << refusal(plan);
+    EXPECT_EQ(plan->experts.mode, mode);
+    EXPECT_EQ(plan->experts.x_format, "nvfp4");
+    EXPECT_EQ(plan->experts.h_format, "nvfp4");
+    EXPECT_EQ(plan->experts.activation_math, "portable");
+    EXPECT_EQ(plan->experts.row_dtype, DType::kBf16);
+  }
+}
+
+// With one scale for h few rows an expert are one launch; a scale a route is known after a whole
+// row.
+TEST(CudaPlan, QuantizedModesChooseTheirKernels) {
+  const auto fixed = plan_of(deepseek(), 4096, kH200, in_mode(ActivationMode::kW4a4));
+  ASSERT_TRUE(fixed.ok()) << refusal(fixed);
+  EXPECT_TRUE(choose_sm90_step(fixed->experts, 64).decode);
+  EXPECT_TRUE(choose_sm90_step(fixed->experts, 64).decode_shape.quantized_h);
+  const Sm90Step prefill = choose_sm90_step(fixed->experts, 1024);
+  EXPECT_EQ(prefill.gate_up.output, sm90::GemmOutput::kQuantized);
+  EXPECT_EQ(prefill.gate_up_config.tile_tokens, 96);
+  EXPECT_EQ(prefill.down.output, sm90::GemmOutput::kRows);
+  const auto dynamic = plan_of(deepseek(), 4096, kH200, in_mode(ActivationMode::kW4a4Dynamic));
+  ASSERT_TRUE(dynamic.ok()) << refusal(dynamic);
+  for (const std::int64_t tokens : {1, 64, 4096}) {
+    const Sm90Step step = choose_sm90_step(dynamic->experts, tokens);
+    EXPECT_FALSE(step.decode) << tokens;
+    EXPECT_EQ(step.gate_up.output, sm90::GemmOutput::kRows);
+    EXPECT_EQ(step.down.output, sm90::GemmOutput::kScaledRows);
+    EXPECT_THAT(step.to_string(), HasSubstr("activate_tiles between"));
+  }
+}
+
+TEST(CudaPlan, QuantizedModesHaveRoomForWhatTheyKeep) {
+  for (const ActivationMode mode : {ActivationMode::kW4a4, ActivationMode::kW4a4Dynamic}) {
+    const auto plan = plan_of(deepseek(), 700, kH200, in_mode(mode));
+    ASSERT_TRUE(plan.ok()) << refusal(plan);
+    const auto bytes = [&plan](std::size_t entry) {
+      return static_cast<std::int64_t>(plan->experts.workspace.entries()[entry].bytes);
+    };
+    const bool dynamic = mode == ActivationMode::kW4a4Dynamic;
+    EXPECT_EQ(bytes(3), 700 * 7168 * 2);                               // x_grid
+    EXPECT_EQ(bytes(4), dynamic ? 700 * 4 : 0);                        // x_row_scale
+    EXPECT_EQ(bytes(5), dynamic ? std::int64_t{5600} * 4096 * 4 : 0);  // sums
+    EXPECT_EQ(bytes(6), dynamic ? 5600 * 4 : 0);                       // row_alpha
+    test::expect_no_overlap(plan->experts.workspace, 64);
+    for (std::int64_t tokens = 1; tokens <= 700; tokens += 3) {
+      const Sm90Step step = choose_sm90_step(plan->experts, tokens);
+      if (step.decode) continue;
+      const sm90::TokenTiles h = {step.down_config.tile_tokens, step.down.weights.padded_cols()};
+      EXPECT_LE(h.max_tiles(tokens * 8, 256) * h.tile_bytes(), bytes(1)) << tokens;
+    }
+  }
+  EXPECT_EQ(plan_of(deepseek(), 700)->experts.workspace.entries()[3].bytes, 0U);
+}
+
+TEST(CudaPlan, DynamicScalesHaveLimitsOfTheirOwn) {
+  const MoeOptions options = in_mode(ActivationMode::kW4a4Dynamic);
+  MoeSpec spec = small_spec();
+  spec.num_experts = 400;
+  EXPECT_THAT(refusal(plan_of(spec, 16, kH200, options)), HasSubstr("400 experts on one rank"));
+  spec = small_spec();
+  spec.intermediate_size = 32784;
+  EXPECT_THAT(refusal(plan_of(spec, 16, kH200, options)),
+              HasSubstr("w4a4_dynamic takes an intermediate size up to 32768, got 32784"));
+}
+
 TEST(CudaPlan, SaysWhatTheKernelsDoNotTake) {
   test::expect_common_refusals(small_spec(), kH200);
 }
 
 TEST(CudaPlan, SaysWhichOptionItCannotKeep) {
   MoeOptions options;
-  options.activation_mode = ActivationMode::kW4a4;
-  EXPECT_THAT(refusal(plan_of(small_spec(), 16, kH200, options)),
-              HasSubstr("cuda_sm90: mode w4a4 has no kernels here yet: use w4a16"));
-  options.activation_mode = ActivationMode::kAuto;
   options.exact_float32 = true;
   EXPECT_THAT(refusal(plan_of(small_spec(), 16, kH200, options)), HasSubstr("--dtype float32"));
 }
