@@ -39,41 +39,54 @@ std::vector<float> replay(DeviceLayer& layer,
   return step.rows();
 }
 
-// Tokens, ids, weights, the valid count and experts change in place, one at a time, and each change
-// shows; for a decode step and for a prefill step.
-TEST(LayerGraph, AReplayReadsWhatItsAddressesHoldThen) {
-  HALFBYTE_NEED_HOPPER();
+// Everything that may change under a captured step, one at a time.
+void expect_replays_to_follow(ActivationMode mode, std::int64_t tokens) {
   const TestLayer a = small_layer(1);
   const TestLayer b = small_layer(2);
-  for (const std::int64_t tokens : {8, 256}) {
-    DeviceLayer captured(a, tokens);
-    DeviceLayer plain(a, tokens);
-    DeviceStep step(captured, tokens);
-    DeviceStep plain_step(plain, tokens);
-    step.always_valid = true;
-    LayerInput input = random_input(a.spec, tokens, fresh_seed());
-    step.run(input);
-    const Graph graph = capture(captured, step);
-    std::vector<float> last;
-    const auto expect_changed = [&](const char* what) {
-      const std::vector<float> got = replay(captured, step, graph, input);
-      EXPECT_NE(got, last) << what;
-      EXPECT_EQ(got, plain_step.run(input)) << what;
-      last = got;
-    };
-    expect_changed("first");
-    input.tokens.x = random_input(a.spec, tokens, fresh_seed()).tokens.x;
-    expect_changed("x");
-    input.tokens.topk_idx = random_input(a.spec, tokens, fresh_seed()).tokens.topk_idx;
-    expect_changed("ids");
-    for (float& weight : input.weights)
-      weight *= 0.5F;
-    expect_changed("weights");
-    input.num_valid = tokens * 5 / 8;
-    expect_changed("valid count");
-    captured.load(b);
-    plain.load(b);
-    expect_changed("experts");
+  DeviceLayer captured(a, tokens, nullptr, mode);
+  DeviceLayer plain(a, tokens, nullptr, mode);
+  DeviceStep step(captured, tokens);
+  DeviceStep plain_step(plain, tokens);
+  step.always_valid = true;
+  LayerInput input = random_input(a.spec, tokens, fresh_seed());
+  step.run(input);
+  const Graph graph = capture(captured, step);
+  std::vector<float> last;
+  const auto expect_changed = [&](const char* what) {
+    const std::vector<float> got = replay(captured, step, graph, input);
+    EXPECT_NE(got, last) << what;
+    EXPECT_EQ(got, plain_step.run(input)) << what;
+    last = got;
+  };
+  expect_changed("first");
+  input.tokens.x = random_input(a.spec, tokens, fresh_seed()).tokens.x;
+  expect_changed("x");
+  input.tokens.topk_idx = random_input(a.spec, tokens, fresh_seed()).tokens.topk_idx;
+  expect_changed("ids");
+  for (float& weight : input.weights)
+    weight *= 0.5F;
+  expect_changed("weights");
+  input.num_valid = tokens * 5 / 8;
+  expect_changed("valid count");
+  captured.load(b);
+  plain.load(b);
+  expect_changed("experts");
+  if (mode != ActivationMode::kW4a4) return;
+  for (DeviceLayer* layer : {&captured, &plain}) {
+    expect_ok((*layer)->set_input_scales({{{}, {4 * b.s1}}, {{}, {2 * b.s2}}}));
+    layer->load(b);
+  }
+  expect_changed("input scales");
+}
+
+// For a decode step and for a prefill step.
+TEST(LayerGraph, AReplayReadsWhatItsAddressesHoldThen) {
+  HALFBYTE_NEED_HOPPER();
+  for (const ActivationMode mode : kModes) {
+    for (const std::int64_t tokens : {8, 256}) {
+      SCOPED_TRACE(::testing::Message() << activation_mode_name(mode) << ", " << tokens);
+      expect_replays_to_follow(mode, tokens);
+    }
   }
 }
 

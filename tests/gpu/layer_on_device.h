@@ -43,17 +43,31 @@ inline LayerInput random_input(const MoeSpec& spec, std::int64_t num_tokens, uns
   return input;
 }
 
+/// Every mode that runs on Hopper.
+inline constexpr ActivationMode kModes[] = {ActivationMode::kW4a16, ActivationMode::kW4a4,
+                                            ActivationMode::kW4a4Dynamic};
+
+inline ExpertInputScales input_scales_of(const test::TestLayer& layer) {
+  return {{{}, {layer.s1}}, {{}, {layer.s2}}};
+}
+
 class DeviceLayer {
  public:
   DeviceLayer(const test::TestLayer& layer,
               std::int64_t capacity_tokens,
-              std::shared_ptr<MoeWorkspace> workspace = nullptr)
+              std::shared_ptr<MoeWorkspace> workspace = nullptr,
+              ActivationMode mode = ActivationMode::kW4a16,
+              const std::string& cache_directory = "")
       : spec(layer.spec), workspace_(workspace ? std::move(workspace) : make_moe_workspace()) {
     MoeOptions options;
     options.device = kGpu;
     options.capacity_tokens = capacity_tokens;
     options.workspace = workspace_;
-    auto created = MoeLayer::create(spec, options);
+    options.activation_mode = mode;
+    // Measured where the test is about that: then with a place to keep it.
+    options.autotune = !cache_directory.empty();
+    options.cache_directory = cache_directory;
+    auto created = MoeLayer::create(spec, options, input_scales_of(layer));
     EXPECT_TRUE(created.ok()) << (created.ok() ? "" : created.status().to_string());
     if (created.ok()) layer_ = std::move(created).value();
     expect_ok(layer_->set_stream(stream.handle()));

@@ -82,30 +82,42 @@ TEST(LayerOnDevice, MeetsTheBoundForEveryActivationTypeAndTail) {
   }
 }
 
-// nvfp4-moe 8.3, the alarm against the plain definition for bf16 h and fp32 rows.
+std::vector<double> run_reference(const TestLayer& layer,
+                                  ActivationMode mode,
+                                  const LayerInput& input) {
+  MoeOptions options;
+  options.runner_backend = "reference";
+  options.activation_mode = mode;
+  options.capacity_tokens = input.tokens.num_tokens;
+  const auto reference =
+      std::move(MoeLayer::create(layer.spec, options, input_scales_of(layer))).value();
+  for (std::size_t e = 0; e < layer.experts.size(); ++e)
+    expect_ok(reference->load_expert(static_cast<std::int64_t>(e), layer.experts[e].expert()));
+  expect_ok(reference->finish_loading());
+  const std::int64_t tokens = input.tokens.num_tokens;
+  const std::int64_t hidden = layer.spec.hidden_size;
+  std::vector<float> y(static_cast<std::size_t>(tokens * hidden));
+  expect_ok(reference->run({input.tokens.x.data(), DType::kBf16, tokens, hidden},
+                           {input.tokens.topk_idx, input.weights}, {},
+                           {y.data(), DType::kF32, tokens, hidden}));
+  return {y.begin(), y.end()};
+}
+
+// nvfp4-moe 8.3, the alarms against the plain definition for fp32 rows: bf16 h; quantised x and h.
 TEST(LayerOnDevice, AgreesWithTheReferenceBackend) {
   HALFBYTE_NEED_HOPPER();
   const TestLayer layer =
       layer_with({.hidden_size = 1024, .intermediate_size = 768, .num_experts = 8, .top_k = 2},
                  DType::kF32, 7);
-  MoeOptions options;
-  options.runner_backend = "reference";
-  options.activation_mode = ActivationMode::kW4a16;
-  options.capacity_tokens = 32;
-  const auto reference = std::move(MoeLayer::create(layer.spec, options)).value();
-  for (std::size_t e = 0; e < 8; ++e)
-    expect_ok(reference->load_expert(static_cast<std::int64_t>(e), layer.experts[e].expert()));
-  expect_ok(reference->finish_loading());
-  DeviceLayer on_device(layer, 32);
-  DeviceStep step(on_device, 32);
-  const LayerInput input = random_input(layer.spec, 32, 8);
-  std::vector<float> want(32 * 1024);
-  expect_ok(reference->run({input.tokens.x.data(), DType::kBf16, 32, 1024},
-                           {input.tokens.topk_idx, input.weights}, {},
-                           {want.data(), DType::kF32, 32, 1024}));
-  const std::vector<float> got = step.run(input);
-  const std::vector<double> exact(want.begin(), want.end());
-  EXPECT_LE(reference::rel_l2(got, exact), 0x1p-9);
+  for (const ActivationMode mode : kModes) {
+    DeviceLayer on_device(layer, 32, nullptr, mode);
+    DeviceStep step(on_device, 32);
+    const LayerInput input = random_input(layer.spec, 32, 8);
+    const std::vector<double> want = run_reference(layer, mode, input);
+    EXPECT_LE(reference::rel_l2(step.run(input), want),
+              mode == ActivationMode::kW4a16 ? 0x1p-9 : 3e-3)
+        << activation_mode_name(mode);
+  }
 }
 
 TEST(LayerOnDevice, IdsThatNameNoExpertAndTheirWeightsAreNotUsed) {
@@ -164,14 +176,17 @@ TEST(LayerOnDevice, WhatTheWorkspaceHeldDoesNotShow) {
   HALFBYTE_NEED_HOPPER();
   const TestLayer layer =
       layer_with({.hidden_size = 272, .num_experts = 7, .top_k = 3}, DType::kBf16, fresh_seed());
-  DeviceLayer on_device(layer, 2000);
-  DeviceStep step(on_device, 2000);
-  for (const std::int64_t tokens : {3, 40, 2000}) {
-    const LayerInput input = random_input(layer.spec, tokens, fresh_seed());
-    const std::vector<float> first = step.run(input);
-    for (const int poison : {0x00, 0x7F, 0xFF}) {
-      on_device.poison_workspace(poison);
-      EXPECT_EQ(step.run(input), first) << tokens << " tokens, filled with " << poison;
+  for (const ActivationMode mode : kModes) {
+    DeviceLayer on_device(layer, 2000, nullptr, mode);
+    DeviceStep step(on_device, 2000);
+    for (const std::int64_t tokens : {3, 40, 2000}) {
+      const LayerInput input = random_input(layer.spec, tokens, fresh_seed());
+      const std::vector<float> first = step.run(input);
+      for (const int poison : {0x00, 0x7F, 0xFF}) {
+        on_device.poison_workspace(poison);
+        EXPECT_EQ(step.run(input), first)
+            << activation_mode_name(mode) << ", " << tokens << " tokens, filled with " << poison;
+      }
     }
   }
 }
@@ -181,37 +196,42 @@ TEST(LayerOnDevice, WhatTheWorkspaceHeldDoesNotShow) {
 TEST(LayerOnDevice, RowsPastTheValidCountAreZerosAndChangeNothing) {
   HALFBYTE_NEED_HOPPER();
   const TestLayer layer = layer_with({.hidden_size = 96}, DType::kF32, fresh_seed());
-  DeviceLayer on_device(layer, 600);
-  DeviceStep step(on_device, 600);
-  for (const std::int64_t tokens : {8, 600}) {
-    LayerInput input = random_input(layer.spec, tokens, fresh_seed());
-    std::mt19937 random(1);
-    input.shared = test::gaussian(tokens * 96, 1, random);
-    input.num_valid = tokens * 5 / 8;
-    const std::vector<float> first = step.run(input);
-    expect_step(layer, input, first, DType::kF32);
-    const auto valid_bytes = static_cast<std::size_t>(input.num_valid) * 96 * 2;
-    std::fill(input.tokens.x.begin() + static_cast<std::ptrdiff_t>(valid_bytes),
-              input.tokens.x.end(), std::uint8_t{0xFF});  // NaN
-    std::fill(input.shared.begin() + static_cast<std::ptrdiff_t>(valid_bytes / 2),
-              input.shared.end(), std::numeric_limits<float>::quiet_NaN());
-    EXPECT_EQ(step.run(input), first);
-    input.num_valid = 0;
-    EXPECT_EQ(step.run(input), std::vector<float>(first.size(), 0.0F));
+  for (const ActivationMode mode : kModes) {
+    DeviceLayer on_device(layer, 600, nullptr, mode);
+    DeviceStep step(on_device, 600);
+    for (const std::int64_t tokens : {8, 600}) {
+      SCOPED_TRACE(::testing::Message() << activation_mode_name(mode) << ", " << tokens);
+      LayerInput input = random_input(layer.spec, tokens, fresh_seed());
+      std::mt19937 random(1);
+      input.shared = test::gaussian(tokens * 96, 1, random);
+      input.num_valid = tokens * 5 / 8;
+      const std::vector<float> first = step.run(input);
+      if (mode == ActivationMode::kW4a16) expect_step(layer, input, first, DType::kF32);
+      const auto valid_bytes = static_cast<std::size_t>(input.num_valid) * 96 * 2;
+      std::fill(input.tokens.x.begin() + static_cast<std::ptrdiff_t>(valid_bytes),
+                input.tokens.x.end(), std::uint8_t{0xFF});  // NaN
+      std::fill(input.shared.begin() + static_cast<std::ptrdiff_t>(valid_bytes / 2),
+                input.shared.end(), std::numeric_limits<float>::quiet_NaN());
+      EXPECT_EQ(step.run(input), first);
+      input.num_valid = 0;
+      EXPECT_EQ(step.run(input), std::vector<float>(first.size(), 0.0F));
+    }
   }
 }
 
 TEST(LayerOnDevice, YMayBeX) {
   HALFBYTE_NEED_HOPPER();
   const TestLayer layer = layer_with({.hidden_size = 128}, DType::kBf16, fresh_seed());
-  DeviceLayer on_device(layer, 500);
-  DeviceStep step(on_device, 500);
-  for (const std::int64_t tokens : {4, 500}) {
-    const LayerInput input = random_input(layer.spec, tokens, fresh_seed());
-    const std::vector<float> apart = step.run(input);
-    step.set(input);
-    expect_ok(step.enqueue(true));
-    EXPECT_EQ(step.rows(true), apart);
+  for (const ActivationMode mode : kModes) {
+    DeviceLayer on_device(layer, 500, nullptr, mode);
+    DeviceStep step(on_device, 500);
+    for (const std::int64_t tokens : {4, 500}) {
+      const LayerInput input = random_input(layer.spec, tokens, fresh_seed());
+      const std::vector<float> apart = step.run(input);
+      step.set(input);
+      expect_ok(step.enqueue(true));
+      EXPECT_EQ(step.rows(true), apart) << activation_mode_name(mode);
+    }
   }
 }
 

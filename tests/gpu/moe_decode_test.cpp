@@ -210,7 +210,7 @@ TEST(MoeDecode, QuantizesHForEveryDistributionOfRows) {
     for (const std::int64_t tokens : {1, 9, 70}) {
       SCOPED_TRACE(testing::Message() << tokens << " tokens, spread " << static_cast<int>(spread));
       expect_quantized_layer({.num_experts = 8,
-                              .hidden_size = 256,
+                              .hidden_size = 192,
                               .intermediate_size = 192,
                               .num_tokens = tokens,
                               .top_k = 2,
