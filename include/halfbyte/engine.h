@@ -83,7 +83,9 @@ struct TokenEvent {
   RequestId request_id = 0;
   std::int32_t token_id = -1;  // -1: no token (cancelled, error, max_new_tokens 0)
   FinishReason finish_reason = FinishReason::kNone;
-  std::string error = {};                           // with kError
+  std::string error = {};  // with kError
+  // With kError; kInvalidArgument: its constraint and the vocabulary leave no token to choose.
+  StatusCode error_code = StatusCode::kOk;
   std::chrono::steady_clock::time_point time = {};  // when the step that made it ended
   std::vector<TokenLogprob> logprobs = {};  // the token's own, then the num_logprobs likeliest
   std::int64_t cached_tokens = 0;  // of the prompt, found in the prefix cache; in every event
@@ -135,6 +137,7 @@ struct EngineInfo {
   std::vector<std::int32_t> eos_token_ids;
   std::int64_t kv_cache_bytes = 0;   // of all ranks
   double weight_load_seconds = 0.0;  // reading and preparing the weights
+  std::int64_t weight_bytes = 0;  // read; prepared layouts of all ranks have as many, and padding
 };
 
 struct EngineStats {
@@ -174,6 +177,7 @@ struct EngineHistograms {
 struct ExpertLoad {
   std::int64_t layer_idx = 0;  // in the model, where dense layers count too
   MoeCounters counters;
+  std::vector<std::int64_t> rank_dispatch_bytes = {};  // of each rank's counters
 };
 
 /// Runs on a thread of its own from create() to destruction. Every member may be called from any

@@ -372,6 +372,7 @@ void EngineLoop::accept_token(Scheduler& scheduler,
     event.finish_reason = finish_reason_of(sequence);
   } else {
     event.error = selected.status().to_string();
+    event.error_code = selected.status().code();
   }
   if (event.finish_reason != FinishReason::kNone) scheduler.remove(sequence.request_id);
   new_events_.push_back(std::move(event));
@@ -447,6 +448,7 @@ void EngineLoop::end_everything(const Status& why) {
     while (const std::unique_ptr<Sequence> sequence = scheduler.remove_any()) {
       TokenEvent& event = new_events_.emplace_back(event_of(*sequence, FinishReason::kError));
       event.error = why.to_string();
+      event.error_code = why.code();
     }
   }
   for (ScoreJob& job : inbox.scores) {

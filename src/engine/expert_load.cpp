@@ -29,6 +29,10 @@ std::vector<ExpertLoad> sum_expert_load(std::span<const std::vector<ExpertLoad>>
     for (std::size_t i = 0; i < total.size(); ++i)
       add(rank[i].counters, total[i].counters);
   }
+  for (const std::vector<ExpertLoad>& rank : ranks) {
+    for (std::size_t i = 0; i < total.size(); ++i)
+      total[i].rank_dispatch_bytes.push_back(rank[i].counters.dispatch_bytes);
+  }
   const auto num_ranks = static_cast<int>(ranks.size());
   for (ExpertLoad& layer : total) {
     layer.counters.experts_touched /= num_ranks / ep_size;

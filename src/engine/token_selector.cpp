@@ -40,11 +40,14 @@ float to_logit(double value, float before) {
   return static_cast<float>(std::clamp(value, -kLargest, kLargest));
 }
 
-// A constraint comes from outside the engine: what it throws is its failure, not the engine's.
+// A constraint comes from outside the engine: what it throws or reports, and a token that it
+// refuses although its mask allows it, are its failure, not the engine's and not the request's.
 template <typename Call>
 Status call_constraint(const Call& call) {
   try {
-    return call().with_context("constraint");
+    const Status status = call();
+    if (status.ok()) return {};
+    return {StatusCode::kInternal, fmt::format("constraint: {}", status.message())};
   } catch (const std::exception& e) {
     return {StatusCode::kInternal, fmt::format("constraint: it threw {}", e.what())};
   }

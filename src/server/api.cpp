@@ -175,6 +175,8 @@ const std::vector<Api::Route>& Api::routes() {
       {"/flush_cache", "POST", Access::kAdmin, &Api::flush_cache},
       {"/flush_cache", "GET", Access::kAdmin, &Api::flush_cache},
       {"/abort_request", "POST", Access::kAdmin, &Api::abort_request},
+      {"/start_profile", "POST", Access::kAdmin, &Api::start_profile},
+      {"/stop_profile", "POST", Access::kAdmin, &Api::stop_profile},
   };
   return routes;
 }
@@ -279,7 +281,7 @@ std::optional<ApiError> Api::check_ready() const {
 // ---------------------------------------------------------------- small answers
 
 HttpReply Api::page(const HttpRequest&) {
-  return page_response(fmt::format("{:016x}{:016x}", random(), random()));
+  return page_response(random_id(""));
 }
 
 HttpReply Api::openapi(const HttpRequest&) {

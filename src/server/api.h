@@ -25,6 +25,7 @@
 #include "server/http.h"
 #include "server/metrics.h"
 #include "server/response_store.h"
+#include "server/step_profile.h"
 #include "text/grammar.h"
 
 namespace halfbyte::server {
@@ -33,14 +34,16 @@ struct ApiOptions {
   std::vector<std::string> model_names;  // at least one
   std::vector<std::string> api_keys;     // none, and no admin key: open
   std::string admin_api_key;             // for control routes; empty: see check_key()
-  std::string model_path;                // shown
+  std::string model_path;                // shown, as the next is
+  std::string tokenizer_path = {};       // empty: the model's
   std::string version;
   bool expert_metrics = false;  // /metrics has a series for each expert of each layer
-  std::chrono::milliseconds request_timeout{0};  // until a request's first token; 0: none
-  std::int64_t stream_interval = 1;              // tokens between events of a stream
-  bool constrains_output = true;                 // else requests for it are refused
-  bool protect_metrics = false;                  // /metrics wants a key
-  std::function<void(std::string_view)> notice;  // one line each; may be null
+  std::chrono::milliseconds request_timeout{0};   // until a request's first token; 0: none
+  std::int64_t stream_interval = 1;               // tokens between events of a stream
+  bool constrains_output = true;                  // else requests for it are refused
+  bool protect_metrics = false;                   // /metrics wants a key
+  std::optional<std::uint64_t> random_seed = {};  // of requests without one: none is random
+  std::function<void(std::string_view)> notice;   // one line each; may be null
 };
 
 enum class ServerState { kLoading, kReady, kDraining, kFailed };
@@ -109,6 +112,8 @@ class Api {
   HttpReply expert_load(const HttpRequest& request);
   HttpReply flush_cache(const HttpRequest& request);
   HttpReply abort_request(const HttpRequest& request);
+  HttpReply start_profile(const HttpRequest& request);
+  HttpReply stop_profile(const HttpRequest& request);
 
   // response_routes.cpp
   HttpReply count_tokens(const HttpRequest& request);
@@ -141,7 +146,8 @@ class Api {
   mutable std::mutex mutex_;  // of the following
   std::shared_ptr<EngineDriver> driver_;
   bool draining_ = false;
-  std::mt19937_64 random_{std::random_device()()};
+  std::optional<EngineCounts> profile_;  // since when one runs
+  std::mt19937_64 random_{options_.random_seed.value_or(std::random_device()())};
 };
 
 }  // namespace halfbyte::server

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/block_writer.h"
 
-#include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace halfbyte::server {
+namespace {
+
+void append_entries(const Json& more, Json& list) {
+  list.insert(list.end(), more.begin(), more.end());
+}
+
+}  // namespace
 
 std::string BlockWriter::open(Block block) {
   std::string events = close_last();
@@ -21,9 +26,10 @@ std::string BlockWriter::extend(BlockKind kind, const std::string& text, const T
   std::string events;
   if (blocks_.empty() || blocks_.back().kind != kind) events = open({.kind = kind});
   Block& block = blocks_.back();
+  const Json logprobs = logprobs_of(tokens);
   block.text += text;
-  std::ranges::copy(tokens, std::back_inserter(block.tokens));
-  return events + more_event(block, text, tokens);
+  append_entries(logprobs, block.logprobs);
+  return events + more_event(block, text, logprobs);
 }
 
 // Tokens wait for the text: only that has logprobs.
@@ -49,7 +55,7 @@ std::string BlockWriter::finish_event(const Place& place, const Tokens& tokens) 
     Block& last = blocks_.back();
     const std::string& reason = place.choice.finish_reason();
     last.is_cut = reason == "length" || reason == "abort";
-    if (last.kind == BlockKind::kText) std::ranges::copy(tokens, std::back_inserter(last.tokens));
+    if (last.kind == BlockKind::kText) append_entries(logprobs_of(tokens), last.logprobs);
   }
   std::string events = close_last();
   return events + final_events(place);

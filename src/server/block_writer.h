@@ -27,17 +27,19 @@ class BlockWriter : public AnswerWriter {
     std::string text = {};  // of a call its arguments
     std::string call_id = {};
     std::string name = {};
-    Tokens tokens = {};   // of text: those since the last one
-    bool is_cut = false;  // the answer ended inside it, and was not at its end
+    Json logprobs = Json::array();  // of text: of the tokens since the last one
+    bool is_cut = false;            // the answer ended inside it, and was not at its end
   };
   const std::vector<Block>& blocks() const { return blocks_; }
 
  private:
-  // Events of the last block, or of one that adds `text` and `tokens` to it.
+  // A list of those of tokens: empty where nothing shows them.
+  virtual Json logprobs_of(const Tokens&) const { return Json::array(); }
+  // Events of the last block, or of one that has added `text` and `logprobs` to it.
   virtual std::string open_event(const Block& block) = 0;
   virtual std::string more_event(const Block& block,
                                  const std::string& text,
-                                 const Tokens& tokens) = 0;
+                                 const Json& logprobs) = 0;
   virtual std::string close_event(const Block& block) = 0;
   // All blocks are closed.
   virtual std::string final_events(const Place& place) = 0;

@@ -12,11 +12,11 @@
 namespace halfbyte::server {
 namespace {
 
-constexpr std::array<std::string_view, 4> kFields = {"response_format", "regex", "ebnf",
-                                                     "structured_outputs"};
+constexpr std::array<std::string_view, 5> kFields = {"response_format", "regex", "ebnf",
+                                                     "structured_outputs", "structural_tag"};
 // Of structured_outputs, as vLLM has it.
-constexpr std::array<std::string_view, 5> kOutputs = {"json", "json_object", "regex", "choice",
-                                                      "grammar"};
+constexpr std::array<std::string_view, 6> kOutputs = {"json",   "json_object", "regex",
+                                                      "choice", "grammar",     "structural_tag"};
 
 void fail_with(FieldReader& reader, std::string_view name, const Status& status) {
   reader.fail(name, fmt::format("{}: {}", reader.path_of(name), status.message()),
@@ -42,6 +42,9 @@ class ConstraintReader {
   void read_output(FieldReader& outputs, std::string_view name);
   void read_choice(FieldReader& outputs);
   void read_schema(FieldReader& reader, std::string_view name, std::string_view schema);
+  void read_structural_tag(FieldReader& reader, std::string_view name);
+  void read_tags(FieldReader& reader, std::string_view name, const Json& given);
+  TriggeredTag read_tag(const Json& given, const std::string& path);
 
   const RequestScope& scope_;
   GenerationRequest& request_;
@@ -62,6 +65,7 @@ void ConstraintReader::compile(FieldReader& reader,
   auto grammar = scope_.grammars->compile(*source);
   if (!grammar.ok()) return fail_with(reader, name, grammar.status());
   request_.grammar = std::move(grammar).value();
+  request_.constraint_field = reader.path_of(name);
 }
 
 void ConstraintReader::read_schema(FieldReader& reader,
@@ -76,6 +80,7 @@ void ConstraintReader::read(const Json& body, std::string_view field) {
   FieldReader reader(body, "", error_);
   if (field == "response_format") return read_response_format(reader);
   if (field == "structured_outputs") return read_outputs(reader);
+  if (field == "structural_tag") return read_structural_tag(reader, field);
   const auto text = reader.string(field);
   if (!text) return;
   compile(reader, field, field == "regex" ? regex_source(*text) : ebnf_source(*text));
@@ -88,10 +93,12 @@ void ConstraintReader::read_response_format(FieldReader& reader) {
   const std::string type = format.string("type").value_or("");
   if (type == "json_object") return compile(reader, "response_format", json_object_source());
   if (type == "json_schema") return read_json_schema(format);
-  format.fail(
-      "type",
-      fmt::format("response_format.type is \"{}\", want text, json_object or json_schema", type),
-      "unsupported_value");
+  if (type == "structural_tag") return read_tags(reader, "response_format", *given);
+  format.fail("type",
+              fmt::format("response_format.type is \"{}\", want text, json_object, json_schema or "
+                          "structural_tag",
+                          type),
+              "unsupported_value");
 }
 
 void ConstraintReader::read_json_schema(FieldReader& format) {
@@ -134,6 +141,7 @@ void ConstraintReader::read_output(FieldReader& outputs, std::string_view name) 
     if (outputs.boolean(name)) compile(outputs, name, json_object_source());
     return;
   }
+  if (name == "structural_tag") return read_structural_tag(outputs, name);
   const Json* value = outputs.find(name);
   if (name == "json" && value->is_object()) return read_schema(outputs, name, to_text(*value));
   const auto text = outputs.string(name);
@@ -154,11 +162,62 @@ void ConstraintReader::read_choice(FieldReader& outputs) {
   compile(outputs, "choice", choice_source(choices));
 }
 
+// An object, or the text of one.
+void ConstraintReader::read_structural_tag(FieldReader& reader, std::string_view name) {
+  const Json* given = reader.find(name);
+  if (!given->is_string()) {
+    if (reader.object(name) != nullptr) read_tags(reader, name, *given);
+    return;
+  }
+  const auto parsed = parse_object(given->get_ref<const std::string&>());
+  if (const auto* problem = std::get_if<ApiError>(&parsed)) {
+    return reader.fail(name, fmt::format("{}: {}", reader.path_of(name), problem->message));
+  }
+  read_tags(reader, name, std::get<Json>(parsed));
+}
+
+// {"structures": [{begin, schema, end}], "triggers": [TEXT]}
+void ConstraintReader::read_tags(FieldReader& reader, std::string_view name, const Json& given) {
+  FieldReader fields(given, reader.path_of(name), error_);
+  if (fields.string("type").value_or("structural_tag") != "structural_tag") {
+    fields.fail("type", fields.path_of("type") + " must be \"structural_tag\"");
+  }
+  if (fields.find("format") != nullptr) fields.refuse("format");
+  std::vector<std::string> triggers;
+  const Json* texts = fields.array("triggers");
+  for (std::size_t i = 0; texts != nullptr && i < texts->size(); ++i) {
+    const Json& text = (*texts)[i];
+    if (!text.is_string()) return fields.fail_type("triggers", "a list of strings", text);
+    triggers.push_back(text.get<std::string>());
+  }
+  std::vector<TriggeredTag> tags;
+  const Json* structures = fields.array("structures");
+  for (std::size_t i = 0; structures != nullptr && i < structures->size() && !error_; ++i) {
+    tags.push_back(read_tag((*structures)[i], fields.path_of(fmt::format("structures[{}]", i))));
+  }
+  compile(reader, name, triggered_tags_source(triggers, tags));
+}
+
+TriggeredTag ConstraintReader::read_tag(const Json& given, const std::string& path) {
+  if (!check_object(given, path, error_)) return {};
+  FieldReader fields(given, path, error_);
+  const auto begin = fields.string("begin"), end = fields.string("end");
+  const Json* schema = fields.object("schema");
+  for (const std::string_view name : {"begin", "schema", "end"}) {
+    if (fields.find(name) == nullptr) fields.fail(name, fields.path_of(name) + " is required");
+  }
+  if (error_) return {};
+  auto checked = check_schema(to_text(*schema));
+  if (checked.ok()) return {*begin, std::move(checked).value(), *end};
+  fail_with(fields, "schema", checked.status());
+  return {};
+}
+
 // Whether a field is there and asks for something.
 bool constrains(const Json& body, std::string_view field) {
   const auto value = body.find(field);
   if (value == body.end() || value->is_null()) return false;
-  if (!value->is_object()) return true;
+  if (!value->is_object() || field == "structural_tag") return true;
   if (field == "response_format") {
     const auto type = value->find("type");
     return type == value->end() || *type != "text";

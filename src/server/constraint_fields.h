@@ -12,8 +12,8 @@
 
 namespace halfbyte::server {
 
-/// response_format, regex, ebnf and structured_outputs: at most one of them, which becomes
-/// `request.grammar`.
+/// response_format, regex, ebnf, structured_outputs and structural_tag: at most one of them, which
+/// becomes `request.grammar`.
 void read_constraint(const Json& body,
                      const RequestScope& scope,
                      GenerationRequest& request,

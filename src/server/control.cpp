@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Paths for whoever runs the server: what it is, what it does, and what it shall stop doing.
+#include <utility>
+
 #include "server/api.h"
 #include "server/expert_usage.h"
 #include "server/health_probe.h"
@@ -38,6 +40,13 @@ Json describe(const EngineStats& stats) {
           {"num_free_tokens", stats.free_blocks * stats.block_tokens}};
 }
 
+EngineCounts counts_of(const EngineDriver& engine) {
+  return {.time = std::chrono::steady_clock::now(),
+          .stats = engine.stats(),
+          .histograms = engine.histograms(),
+          .load = engine.expert_load()};
+}
+
 Json format_name(std::optional<ToolCallFormat> format) {
   if (!format) return nullptr;
   return *format == ToolCallFormat::kQwen3 ? "qwen3" : "deepseek";
@@ -65,13 +74,15 @@ HttpReply Api::server_info(const HttpRequest&) {
 }
 
 HttpReply Api::model_info(const HttpRequest&) {
-  return json_response({{"model_path", options_.model_path},
-                        {"tokenizer_path", options_.model_path},
-                        {"is_generation", true},
-                        {"max_model_len", scope_.context_tokens},
-                        {"vocab_size", scope_.vocab_size},
-                        {"has_chat_template", text_->chat_template() != nullptr},
-                        {"preferred_sampling_params", describe(text_->defaults())}});
+  return json_response(
+      {{"model_path", options_.model_path},
+       {"tokenizer_path",
+        options_.tokenizer_path.empty() ? options_.model_path : options_.tokenizer_path},
+       {"is_generation", true},
+       {"max_model_len", scope_.context_tokens},
+       {"vocab_size", scope_.vocab_size},
+       {"has_chat_template", text_->chat_template() != nullptr},
+       {"preferred_sampling_params", describe(text_->defaults())}});
 }
 
 HttpReply Api::load(const HttpRequest&) {
@@ -105,6 +116,27 @@ HttpReply Api::abort_request(const HttpRequest& request) {
   if (error) return error_response(*error);
   return json_response(
       {{"num_aborted", all ? driver()->abort_all() : driver()->abort_request(*id)}});
+}
+
+HttpReply Api::start_profile(const HttpRequest&) {
+  EngineCounts now = counts_of(*driver());
+  const std::lock_guard lock(mutex_);
+  if (profile_) {
+    return error_response({400, "a profile runs already: POST /stop_profile ends it", "", ""});
+  }
+  profile_ = std::move(now);
+  return json_response({{"success", true}});
+}
+
+HttpReply Api::stop_profile(const HttpRequest&) {
+  const EngineCounts now = counts_of(*driver());
+  const std::lock_guard lock(mutex_);
+  if (!profile_) {
+    return error_response({400, "no profile runs: POST /start_profile begins one", "", ""});
+  }
+  const EngineCounts begin = std::move(*profile_);
+  profile_.reset();
+  return json_response(profile_json(begin, now));
 }
 
 }  // namespace halfbyte::server

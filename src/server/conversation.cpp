@@ -24,10 +24,7 @@ std::string join_parts(const Json& parts, const std::string& path, std::optional
   std::string text;
   for (std::size_t i = 0; i < parts.size() && !error; ++i) {
     const std::string part_path = fmt::format("{}[{}]", path, i);
-    if (!parts[i].is_object()) {
-      error = ApiError{400, part_path + " is not an object", part_path, ""};
-      break;
-    }
+    if (!check_object(parts[i], part_path, error)) break;
     FieldReader part(parts[i], part_path, error);
     const std::string type = part.string("type").value_or("");
     if (type != "text") {
@@ -58,10 +55,7 @@ Json read_content(FieldReader& message, bool may_be_absent, std::optional<ApiErr
 void check_tool_calls(FieldReader& message, const Json& calls, std::optional<ApiError>& error) {
   for (std::size_t i = 0; i < calls.size() && !error; ++i) {
     const std::string path = fmt::format("{}[{}]", message.path_of("tool_calls"), i);
-    if (!calls[i].is_object()) {
-      error = ApiError{400, path + " is not an object", path, ""};
-      return;
-    }
+    if (!check_object(calls[i], path, error)) return;
     FieldReader call(calls[i], path, error);
     const Json* function = call.object("function");
     if (function == nullptr) return call.fail("function", path + ".function is required");
@@ -86,11 +80,7 @@ std::string read_role(FieldReader& message) {
 
 // A message with role and content as templates take them, and its other keys as they came.
 Json read_message(const Json& given, const std::string& path, std::optional<ApiError>& error) {
-  if (!given.is_object()) {
-    error = ApiError{400, fmt::format("{} is of type {}, want an object", path, given.type_name()),
-                     path, ""};
-    return {};
-  }
+  if (!check_object(given, path, error)) return {};
   FieldReader reader(given, path, error);
   Json message = given;
   message["role"] = read_role(reader);
@@ -128,10 +118,7 @@ bool is_tool_name(std::string_view name) {
 std::string read_tool_name(const Json& tool,
                            const std::string& path,
                            std::optional<ApiError>& error) {
-  if (!tool.is_object()) {
-    error = ApiError{400, path + " is not an object", path, ""};
-    return "";
-  }
+  if (!check_object(tool, path, error)) return "";
   FieldReader reader(tool, path, error);
   if (reader.string("type").value_or("") != "function") {
     reader.fail("type", path + ".type is required, and must be \"function\"");

@@ -49,6 +49,36 @@ MetricFamily total(std::span<const ExpertLoad> load,
   return result;
 }
 
+// Over all layers, for each rank.
+MetricFamily dispatch_bytes(std::span<const ExpertLoad> load, const std::string& model_name) {
+  MetricFamily result =
+      family("halfbyte:dispatch_bytes_total", "Rows that ranks sent to the rank of their experts",
+             MetricType::Counter);
+  for (std::size_t rank = 0; rank < load.front().rank_dispatch_bytes.size(); ++rank) {
+    std::int64_t sum = 0;
+    for (const ExpertLoad& layer : load)
+      sum += layer.rank_dispatch_bytes[rank];
+    result.metric.push_back(
+        metric(model_name, {{"rank", std::to_string(rank)}}, static_cast<double>(sum)));
+  }
+  return result;
+}
+
+// Over all layers. An expert's tokens are rows, too.
+MetricFamily padding_ratio(std::span<const ExpertLoad> load, const std::string& model_name) {
+  std::int64_t padded = 0, rows = 0;
+  for (const ExpertLoad& layer : load) {
+    const auto& tokens = layer.counters.tokens_per_expert;
+    padded += layer.counters.padded_rows;
+    rows += layer.counters.padded_rows + std::reduce(tokens.begin(), tokens.end());
+  }
+  MetricFamily result =
+      family("halfbyte:expert_padding_ratio",
+             "Share of the rows that reached experts without being a token", MetricType::Gauge);
+  result.metric.push_back(metric(model_name, {}, ratio(padded, rows)));
+  return result;
+}
+
 MetricFamily tokens_of_experts(std::span<const ExpertLoad> load, const std::string& model_name) {
   MetricFamily result =
       family("halfbyte:expert_tokens_total", "Tokens that an expert computed", MetricType::Counter);
@@ -112,12 +142,12 @@ std::vector<MetricFamily> expert_metrics(std::span<const ExpertLoad> load,
   };
   add("halfbyte:expert_weight_bytes_read_total", "Prepared weights of experts that had a token",
       &MoeCounters::expert_bytes_read);
-  add("halfbyte:dispatch_bytes_total", "Rows that ranks sent to the ranks of their experts",
-      &MoeCounters::dispatch_bytes);
   add("halfbyte:expert_padded_rows_total", "Rows that reached experts without being a token",
       &MoeCounters::padded_rows);
   add("halfbyte:unroutable_rows_total", "Tokens whose router gave no finite logit",
       &MoeCounters::unroutable_rows);
+  families.push_back(dispatch_bytes(load, model_name));
+  families.push_back(padding_ratio(load, model_name));
   if (with_tokens) families.push_back(tokens_of_experts(load, model_name));
   return families;
 }

@@ -17,10 +17,9 @@ struct UnsupportedField {
 };
 
 constexpr std::array kUnsupported = {
-    UnsupportedField{"prompt_logprobs", "[]"},      UnsupportedField{"structural_tag", "[]"},
-    UnsupportedField{"guided_json", "[]"},          UnsupportedField{"guided_regex", "[]"},
-    UnsupportedField{"guided_choice", "[]"},        UnsupportedField{"guided_grammar", "[]"},
-    UnsupportedField{"use_beam_search", "[false]"},
+    UnsupportedField{"prompt_logprobs", "[]"}, UnsupportedField{"guided_json", "[]"},
+    UnsupportedField{"guided_regex", "[]"},    UnsupportedField{"guided_choice", "[]"},
+    UnsupportedField{"guided_grammar", "[]"},  UnsupportedField{"use_beam_search", "[false]"},
 };
 constexpr std::array kUnsupportedChat = {
     UnsupportedField{"functions", "[[]]"},
@@ -62,6 +61,7 @@ constexpr auto kRead = std::to_array<std::string_view>({"model",
                                                         "regex",
                                                         "ebnf",
                                                         "structured_outputs",
+                                                        "structural_tag",
                                                         "skip_special_tokens",
                                                         "stream",
                                                         "stream_options",

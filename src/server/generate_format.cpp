@@ -122,8 +122,6 @@ class GenerateConversion {
   void add_sampling(const Json& sampling) {
     FieldReader reader(sampling, "sampling_params", error_);
     copy(reader, kSamplingFields);
-    // Completions have none only where they echo: put right in what was read.
-    if (completion_["max_tokens"] == 0) completion_["max_tokens"] = 1;
     if (reader.find(kStopRegex) != nullptr) reader.refuse(kStopRegex);
     const auto schema = reader.string("json_schema");
     if (!schema) return;
@@ -283,7 +281,7 @@ class GenerateFormat : public ApiFormat {
 
 // The request has been accepted; with `logprob_start_len` it wants the prompts' logprobs too.
 std::optional<ApiError> read_prompt_logprobs(const Json& body, GenerationRequest& request) {
-  const Json start = member_of(body, "logprob_start_len");
+  const Json& start = member_of(body, "logprob_start_len");
   if (request.sampling.num_logprobs < 0 || start.is_null() || start == -1) return std::nullopt;
   request.sampling.num_prompt_logprobs = request.sampling.num_logprobs;
   request.sampling.prompt_logprob_start = start.get<std::int64_t>();
@@ -303,17 +301,14 @@ std::variant<GenerationRequest, ApiError> GenerateFormat::read(const Json& body,
   std::optional<ApiError> error;
   const Json completion = GenerateConversion(body, paths, error).run();
   if (error) return std::move(*error);
-  auto result = read_completion_request(completion, scope);
-  if (auto* refused = std::get_if<ApiError>(&result)) return paths.as_written(std::move(*refused));
-  auto& request = std::get<GenerationRequest>(result);
+  auto result = as_written(read_completion_request(completion, scope, true), paths);
+  auto* request = std::get_if<GenerationRequest>(&result);
+  if (request == nullptr) return result;
   const Json& prompt = completion["prompt"];
-  request.prompt_field = member_of(body, "text").is_null() ? "input_ids" : "text";
   const bool has_many = prompt.is_array() && !prompt.front().is_number();
-  request.answer_fields = {{"is_list", has_many || request.n > 1},
-                           {"has_texts", member_of(body, "return_text_in_logprobs") == true}};
-  const Json sampling = member_of(body, "sampling_params");
-  if (sampling.is_object() && member_of(sampling, "max_new_tokens") == 0) request.max_tokens = 0;
-  if (auto problem = read_prompt_logprobs(body, request)) return std::move(*problem);
+  request->answer_fields = {{"is_list", has_many || request->n > 1},
+                            {"has_texts", member_of(body, "return_text_in_logprobs") == true}};
+  if (auto problem = read_prompt_logprobs(body, *request)) return std::move(*problem);
   return result;
 }
 
@@ -330,7 +325,7 @@ std::vector<std::string> GenerateFormat::unknown_fields(const Json& body) const 
                           std::ranges::count(kUnsupported, item.key()) > 0;
     if (!is_known) names.push_back(item.key());
   }
-  const Json sampling = member_of(body, "sampling_params");
+  const Json& sampling = member_of(body, "sampling_params");
   if (!sampling.is_object()) return names;
   for (const auto& item : sampling.items()) {
     const bool is_known = lists(kSamplingFields, item.key()) || item.key() == kStopRegex ||

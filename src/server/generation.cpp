@@ -113,7 +113,10 @@ std::string Generation::take(const TokenEvent& event) {
   const bool is_first = choice.num_tokens() == 0;
   AnswerPart news = choice.take(event);
   if (event.token_id >= 0) observe_token(index, event.time);
-  if (event.finish_reason == FinishReason::kError) error_ = event.error;
+  if (event.finish_reason == FinishReason::kError) {
+    error_ = event.error;
+    error_code_ = event.error_code;
+  }
   if (choice.finished()) {
     choice_of_.erase(found);
     if (event.finish_reason == FinishReason::kNone) services_.driver->cancel(event.request_id);
@@ -184,6 +187,14 @@ void Generation::cancel() {
   cancel_open();
 }
 
+void Generation::describe(AccessRecord& record) const {
+  const Usage used = usage();
+  record.id = writer_->id();
+  record.prompt_tokens = used.prompt_tokens;
+  record.completion_tokens = used.completion_tokens;
+  record.error = error_.value_or("");
+}
+
 PendingAnswer::Progress Generation::finish() {
   Progress end;
   end.done = true;
@@ -196,11 +207,18 @@ PendingAnswer::Progress Generation::finish() {
   return end;
 }
 
+ApiError Generation::failure() const {
+  const std::string message = writer_->id() + ": " + *error_;
+  if (timed_out_) return {408, message, "", ""};
+  if (services_.driver->is_closed()) return {503, message, "", ""};
+  const bool is_own = error_code_ == StatusCode::kInvalidArgument;
+  return {is_own ? 400 : 500, message, is_own ? request_.constraint_field : "", ""};
+}
+
 // One sequence that fails ends the whole request.
 PendingAnswer::Progress Generation::fail() {
   cancel();
-  const int status = timed_out_ ? 408 : services_.driver->is_closed() ? 503 : 500;
-  const ApiError error{status, writer_->id() + ": " + *error_, "", ""};
+  const ApiError error = failure();
   Progress end;
   end.done = true;
   end.close = true;

@@ -48,6 +48,7 @@ class Generation : public PendingAnswer {
   Progress advance() override;
   std::chrono::steady_clock::time_point deadline() const override;
   void cancel() override;
+  void describe(AccessRecord& record) const override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -62,6 +63,7 @@ class Generation : public PendingAnswer {
   void cancel_open();
   Progress finish();
   Progress fail();
+  ApiError failure() const;
   Usage usage() const;
 
   const GenerationRequest request_;
@@ -78,6 +80,7 @@ class Generation : public PendingAnswer {
   bool has_token_ = false;                     // of any choice
   bool timed_out_ = false;
   std::optional<std::string> error_;
+  StatusCode error_code_ = StatusCode::kOk;
 };
 
 }  // namespace halfbyte::server

@@ -61,10 +61,8 @@ void read_stream(const Json& body, GenerationRequest& request, std::optional<Api
       inner.boolean("continuous_usage_stats").value_or(false) && request.include_usage;
 }
 
-// An echoed prompt may be all that is wanted: its logprobs.
 void read_max_tokens(FieldReader& reader, GenerationRequest& request) {
-  const bool echoes = !request.is_chat && reader.boolean("echo").value_or(false);
-  const std::int64_t least = echoes ? 0 : 1;
+  const std::int64_t least = request.may_be_empty ? 0 : 1;
   request.max_tokens = reader.integer("max_tokens", least, kMaxCount);
   if (auto newer = reader.integer("max_completion_tokens", least, kMaxCount)) {
     request.max_tokens = newer;
@@ -288,14 +286,17 @@ std::variant<GenerationRequest, ApiError> read_chat_request(const Json& body,
   return finish(std::move(request), scope, body, error);
 }
 
+// An echoed prompt may be all that is wanted: its logprobs.
 std::variant<GenerationRequest, ApiError> read_completion_request(const Json& body,
-                                                                  const RequestScope& scope) {
+                                                                  const RequestScope& scope,
+                                                                  bool may_be_empty) {
   GenerationRequest request;
   std::optional<ApiError> error;
-  request.model = read_model_name(body, scope, error);
-  read_shared_fields(body, scope, request, error);
   FieldReader reader(body, "", error);
+  request.model = read_model_name(body, scope, error);
   request.echo = reader.boolean("echo").value_or(false);
+  request.may_be_empty = may_be_empty || request.echo;
+  read_shared_fields(body, scope, request, error);
   if (!error) read_prompt(reader, scope, request);
   return finish(std::move(request), scope, body, error);
 }

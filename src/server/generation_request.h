@@ -33,6 +33,7 @@ struct GenerationRequest {
   std::string prompt_field = "prompt";             // where the client wrote it
   SamplingParams sampling;                         // max_new_tokens: see `max_tokens`
   std::optional<std::int64_t> max_tokens;          // none: the rest of the context
+  bool may_be_empty = false;                       // max_tokens may be 0
   std::int64_t n = 1;
   std::vector<std::string> stop;
   std::string cache_salt;
@@ -44,6 +45,7 @@ struct GenerationRequest {
   std::optional<ToolCallFormat> tool_calls;  // searched for in the answer
   bool one_tool_call = false;                // it ends with the first
   std::shared_ptr<const Grammar> grammar;    // of the answer, behind its reasoning; null: none
+  std::string constraint_field;              // where the client wrote it
   bool stream = false;
   bool include_usage = false;
   bool continuous_usage = false;
@@ -65,8 +67,10 @@ struct RequestScope {
 /// @return 400 with the path of the field that is wrong; 404 for another model.
 std::variant<GenerationRequest, ApiError> read_chat_request(const Json& body,
                                                             const RequestScope& scope);
+/// `may_be_empty`: max_tokens may be 0 also without an echo of the prompt.
 std::variant<GenerationRequest, ApiError> read_completion_request(const Json& body,
-                                                                  const RequestScope& scope);
+                                                                  const RequestScope& scope,
+                                                                  bool may_be_empty = false);
 
 /// The served name that `body` asks for; 404 `model_not_found` in `error`.
 std::string read_model_name(const Json& body,

@@ -4,7 +4,6 @@
 #include "server/http.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 
 #include <atomic>
 #include <boost/asio/co_spawn.hpp>
@@ -20,6 +19,9 @@
 #include <boost/beast/http.hpp>
 #include <exception>
 #include <thread>
+
+#include "server/http_guards.h"
+#include "server/http_peer.h"
 
 // Asio's calls report through their last argument, and return the same again.
 // NOLINTBEGIN(bugprone-unused-return-value)
@@ -45,37 +47,6 @@ struct Shared {
   std::atomic<std::int64_t> num_active{0};
 };
 
-// Counts a request until its answer is written.
-class ActiveRequest {
- public:
-  explicit ActiveRequest(Shared& shared) : shared_(shared) { ++shared_.num_active; }
-  ~ActiveRequest() { --shared_.num_active; }
-  ActiveRequest(const ActiveRequest&) = delete;
-  ActiveRequest& operator=(const ActiveRequest&) = delete;
-
- private:
-  Shared& shared_;
-};
-
-// No wake-up may reach a connection that is gone, also when its coroutine is destroyed half way.
-class WakeGuard {
- public:
-  WakeGuard(PendingAnswer& pending, std::function<void()> wake) : pending_(pending) {
-    pending_.on_progress(std::move(wake));
-  }
-  ~WakeGuard() { pending_.on_progress(nullptr); }
-  WakeGuard(const WakeGuard&) = delete;
-  WakeGuard& operator=(const WakeGuard&) = delete;
-
- private:
-  PendingAnswer& pending_;
-};
-
-// What a peer has closed; what it may have sent before does not matter. A peer that is gone and one
-// that has only ended its requests look alike (kSending) until something is sent to it: then the
-// first resets the connection (kBoth).
-enum class HangUp { kNone, kSending, kBoth };
-
 // Lets a coroutine wait for a call from another thread. Everything but wake() runs on the strand.
 struct Waiter {
   explicit Waiter(const asio::any_io_executor& executor) : timer(executor) {}
@@ -88,36 +59,27 @@ struct Waiter {
   HangUp hang_up = HangUp::kNone;
 };
 
-HangUp hang_up_of(int descriptor) {
-  pollfd state{.fd = descriptor, .events = POLLRDHUP, .revents = 0};
-  if (poll(&state, 1, 0) <= 0) return HangUp::kNone;
-  if ((state.revents & (POLLHUP | POLLERR)) != 0) return HangUp::kBoth;
-  return (state.revents & POLLRDHUP) != 0 ? HangUp::kSending : HangUp::kNone;
-}
-
-// "/path" of "/path?query" and of "http://host/path?query", which requests to a proxy have.
-std::string path_of(std::string_view target) {
-  target = target.substr(0, target.find('?'));
-  const std::size_t scheme = target.find("://");
-  if (target.starts_with('/') || scheme == std::string_view::npos) return std::string(target);
-  const std::size_t path = target.find('/', scheme + 3);
-  return path == std::string_view::npos ? "/" : std::string(target.substr(path));
+std::string text_of(beast::string_view text) {
+  return {text.data(), text.size()};
 }
 
 HttpRequest to_request(const http::request<http::string_body>& message) {
-  const auto field = [&message](auto name) {  // http::field, or a text
-    const auto value = message[name];
-    return std::string(value.data(), value.size());
-  };
-  const auto target = message.target();
-  const auto method = message.method_string();
-  return {.method = std::string(method.data(), method.size()),
-          .path = path_of({target.data(), target.size()}),
-          .content_type = field(http::field::content_type),
-          .authorization = field(http::field::authorization),
+  return {.method = text_of(message.method_string()),
+          .path = path_of(text_of(message.target())),
+          .content_type = text_of(message[http::field::content_type]),
+          .authorization = text_of(message[http::field::authorization]),
           .body = message.body(),
-          .api_key = field("X-Api-Key")};
+          .api_key = text_of(message["X-Api-Key"])};
 }
+
+// "127.0.0.1"; empty when the connection is gone already.
+std::string address_of(const tcp::socket& socket) {
+  error_code error;
+  const tcp::endpoint peer = socket.remote_endpoint(error);
+  return error ? std::string() : peer.address().to_string();
+}
+
+constexpr int kClientLeft = 499;  // as nginx logs it
 
 // One connection, from accept to close, on its strand.
 class Connection {
@@ -125,6 +87,7 @@ class Connection {
   Connection(tcp::socket socket, std::shared_ptr<Shared> shared)
       : stream_(std::move(socket)),
         shared_(std::move(shared)),
+        client_(address_of(stream_.socket())),
         waiter_(std::make_shared<Waiter>(stream_.get_executor())) {}
 
   asio::awaitable<void> run() {
@@ -146,19 +109,39 @@ class Connection {
     co_await read(parser, error);
     if (error) {
       open_ = false;
-      co_await refuse(error);
+      co_await refuse(error, parser);
       co_return;
     }
-    const ActiveRequest active(*shared_);
+    const ActiveRequest active(shared_->num_active);
+    begin_request(parser);
     keep_alive_ = parser.get().keep_alive();
     is_head_ = parser.get().method() == http::verb::head;
     version_ = parser.get().version();
-    HttpReply reply = call_handler(to_request(parser.get()));
+    HttpReply reply =
+        is_preflight(parser) ? preflight(parser) : call_handler(to_request(parser.get()));
     if (auto* response = std::get_if<HttpResponse>(&reply)) {
       co_await write(*response);
     } else {
       co_await answer(std::get<std::shared_ptr<PendingAnswer>>(reply));
     }
+    end_record();
+  }
+
+  void begin_request(const Parser& parser) {
+    const auto& request = parser.get();
+    begin_ = Clock::now();
+    record_ = {.time = std::chrono::system_clock::now(),
+               .client = client_,
+               .method = text_of(request.method_string()),
+               .path = path_of(text_of(request.target())),
+               .status = kClientLeft,
+               .request_bytes = request.body().size()};
+    cors_ = cors_headers(shared_->options.allowed_origins, text_of(request[http::field::origin]));
+  }
+
+  void end_record() {
+    record_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+    if (shared_->options.on_request) shared_->options.on_request(record_);
   }
 
   asio::awaitable<void> read(Parser& parser, error_code& error) {
@@ -177,7 +160,7 @@ class Connection {
   }
 
   // What the client did wrong, where it can still be told.
-  asio::awaitable<void> refuse(error_code error) {
+  asio::awaitable<void> refuse(error_code error, const Parser& parser) {
     const bool silent = error == http::error::end_of_stream || error == beast::error::timeout ||
                         error.category() != make_error_code(http::error::bad_method).category();
     if (silent) co_return;
@@ -187,8 +170,11 @@ class Connection {
         too_large ? fmt::format("the body is larger than {} bytes", shared_->options.max_body_bytes)
                   : fmt::format("not an HTTP request: {}", error.message());
     keep_alive_ = false;
+    begin_request(parser);
+    record_.error = message;
     HttpResponse response{.status = status, .body = shared_->error_body(status, message)};
     co_await write(response);
+    end_record();
     co_await drop_rest();
   }
 
@@ -204,11 +190,33 @@ class Connection {
     }
   }
 
+  // A page of another origin that may ask wants to know what.
+  bool is_preflight(const Parser& parser) const {
+    return !cors_.empty() && parser.get().method() == http::verb::options &&
+           parser.get().count(http::field::access_control_request_method) > 0;
+  }
+
+  static HttpResponse preflight(const Parser& parser) {
+    return {.status = 200,
+            .body = "",
+            .headers = {{"Access-Control-Allow-Methods", "GET, POST, DELETE"},
+                        {"Access-Control-Allow-Headers",
+                         text_of(parser.get()[http::field::access_control_request_headers])},
+                        {"Access-Control-Max-Age", "600"}}};
+  }
+
   HttpReply call_handler(const HttpRequest& request) {
     try {
       return shared_->handler(request);
     } catch (const std::exception& e) {
       return HttpResponse{.status = 500, .body = shared_->error_body(500, e.what())};
+    }
+  }
+
+  template <typename Message>
+  void set_cors(Message& message) const {
+    for (const auto& [name, value] : cors_) {
+      message.set(name, value);
     }
   }
 
@@ -218,13 +226,16 @@ class Connection {
     for (const auto& [name, value] : response.headers) {
       message.set(name, value);
     }
+    set_cors(message);
     message.keep_alive(keep_alive_);
+    record_.response_bytes = is_head_ ? 0 : response.body.size();
     message.body() = std::move(response.body);
     message.prepare_payload();
     if (is_head_) message.body().clear();  // the length says what a GET would have had
     stream_.expires_after(shared_->options.transfer_timeout);
     error_code error;
     co_await http::async_write(stream_, message, asio::redirect_error(asio::use_awaitable, error));
+    if (!error) record_.status = response.status;
     open_ = open_ && keep_alive_ && !error;
   }
 
@@ -243,6 +254,7 @@ class Connection {
       co_await send_whole(*pending);
     }
     if (!open_) pending->cancel();  // no effect on what has ended
+    pending->describe(record_);
   }
 
   // A client that closes wakes the coroutine. A request that is sent ahead makes the socket
@@ -326,6 +338,7 @@ class Connection {
         progress.bytes = kComment;
       co_await write_piece(progress.bytes, progress.done);
       if (!progress.done) continue;
+      if (open_) record_.status = 200;
       open_ = open_ && keep_alive_ && !progress.close;
       co_return;
     }
@@ -335,6 +348,7 @@ class Connection {
     http::response<http::empty_body> head(http::status::ok, version_);
     head.set(http::field::content_type, "text/event-stream; charset=utf-8");
     head.set(http::field::cache_control, "no-cache");
+    set_cors(head);
     chunked_ = version_ >= 11;
     keep_alive_ = keep_alive_ && chunked_;
     head.keep_alive(keep_alive_);
@@ -353,6 +367,7 @@ class Connection {
     std::string wire;
     if (!bytes.empty()) {
       wire = chunked_ ? fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes) : bytes;
+      record_.response_bytes += bytes.size();
       quiet_since_ = Clock::now();
     }
     if (is_last && chunked_) wire += "0\r\n\r\n";
@@ -367,6 +382,7 @@ class Connection {
 
   beast::tcp_stream stream_;
   std::shared_ptr<Shared> shared_;
+  std::string client_;
   std::shared_ptr<Waiter> waiter_;
   beast::flat_buffer buffer_;
   bool open_ = true;
@@ -376,7 +392,10 @@ class Connection {
   bool chunked_ = true;
   unsigned version_ = 11;
   HangUp hang_up_ = HangUp::kNone;  // what has been acted upon
+  HeaderFields cors_;               // of the request under way
   Clock::time_point quiet_since_;
+  AccessRecord record_;  // of the request under way
+  Clock::time_point begin_;
 };
 
 asio::awaitable<void> run_connection(tcp::socket socket, std::shared_ptr<Shared> shared) {

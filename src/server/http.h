@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "halfbyte/result.h"
+#include "server/access_log.h"
 
 namespace halfbyte::server {
 
@@ -59,6 +60,8 @@ class PendingAnswer {
   }
   /// The client has gone: whatever makes the answer stops.
   virtual void cancel() = 0;
+  /// Adds what only it knows; after its end.
+  virtual void describe(AccessRecord&) const {}
 };
 
 using HttpReply = std::variant<HttpResponse, std::shared_ptr<PendingAnswer>>;
@@ -74,6 +77,8 @@ struct HttpOptions {
   std::chrono::milliseconds idle_timeout{75'000};         // between requests of a connection
   std::chrono::milliseconds transfer_timeout{30'000};     // for reading a request, or for a write
   std::chrono::milliseconds keep_alive_interval{15'000};  // comments in a quiet stream; 0: none
+  std::vector<std::string> allowed_origins = {};          // whose pages may ask; "*": all
+  std::function<void(const AccessRecord&)> on_request = {};  // once each, on any thread; or null
 };
 
 /// The error body of this HTTP layer's own refusals (400, 408, 413): status and message -> body.

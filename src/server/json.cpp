@@ -162,4 +162,10 @@ void FieldReader::refuse(std::string_view name) {
   fail(name, fmt::format("{} is not supported: leave it out", path_of(name)), "unsupported_value");
 }
 
+bool check_object(const Json& element, const std::string& path, std::optional<ApiError>& error) {
+  if (element.is_object()) return true;
+  FieldReader(element, "", error).fail_type(path, "an object", element);
+  return false;
+}
+
 }  // namespace halfbyte::server

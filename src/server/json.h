@@ -59,6 +59,9 @@ class FieldReader {
   std::optional<ApiError>& error_;
 };
 
+/// Whether an element of a list, at `path`, is an object; else 400 in `error`, unless there is one.
+bool check_object(const Json& element, const std::string& path, std::optional<ApiError>& error);
+
 }  // namespace halfbyte::server
 
 #endif  // HALFBYTE_SERVER_JSON_H_

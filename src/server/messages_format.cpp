@@ -87,9 +87,7 @@ class MessagesWriter : public BlockWriter {
                            {"index", last_idx()},
                            {"content_block", describe(block, false)}});
   }
-  std::string more_event(const Block& block,
-                         const std::string& text,
-                         const Tokens& tokens) override;
+  std::string more_event(const Block& block, const std::string& text, const Json&) override;
   std::string close_event(const Block&) override {
     return to_typed_event({{"type", "content_block_stop"}, {"index", last_idx()}});
   }
@@ -109,7 +107,7 @@ Json MessagesWriter::describe(const Block& block, bool is_whole) {
           {"input", text.empty() ? Json::object() : input_of(text)}};
 }
 
-std::string MessagesWriter::more_event(const Block& block, const std::string& text, const Tokens&) {
+std::string MessagesWriter::more_event(const Block& block, const std::string& text, const Json&) {
   struct Delta {
     const char* type;
     const char* member;
@@ -171,9 +169,7 @@ std::variant<GenerationRequest, ApiError> MessagesFormat::read(const Json& body,
   if (limit == nullptr) reader.fail("max_tokens", "max_tokens is required");
   if (error) return std::move(*error);
   chat["max_tokens"] = *limit;
-  auto request = read_chat_request(chat, scope);
-  if (auto* refused = std::get_if<ApiError>(&request)) return paths.as_written(std::move(*refused));
-  return request;
+  return as_written(read_chat_request(chat, scope), paths);
 }
 
 }  // namespace

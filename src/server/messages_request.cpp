@@ -42,12 +42,6 @@ class MessagesConversion {
     messages_.push_back(std::move(message));
   }
 
-  void fail_object(const Json& got, const std::string& path) {
-    if (error_) return;
-    error_ = ApiError{400, fmt::format("{} is of type {}, want an object", path, got.type_name()),
-                      path, ""};
-  }
-
   void add_system(FieldReader& reader) {
     if (const Json* system = reader.find("system")) {
       paths_.add("messages[0].content", "system");
@@ -62,11 +56,7 @@ class MessagesConversion {
     }
     for (std::size_t i = 0; i < given->size() && !error_; ++i) {
       const std::string path = fmt::format("messages[{}]", i);
-      if ((*given)[i].is_object()) {
-        add_turn((*given)[i], path);
-      } else {
-        fail_object((*given)[i], path);
-      }
+      if (check_object((*given)[i], path, error_)) add_turn((*given)[i], path);
     }
   }
 
@@ -176,7 +166,7 @@ class MessagesConversion {
     Json list = Json::array();
     for (std::size_t i = 0; i < tools->size() && !error_; ++i) {
       const std::string path = fmt::format("tools[{}]", i);
-      if (!(*tools)[i].is_object()) return fail_object((*tools)[i], path);
+      if (!check_object((*tools)[i], path, error_)) return;
       list.push_back(tool_of((*tools)[i], path));
     }
     chat_["tools"] = std::move(list);

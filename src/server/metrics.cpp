@@ -94,6 +94,9 @@ struct Metrics::Impl {
   Gauge& startup = gauge("halfbyte:startup_time_seconds", "From start to ready");
   Gauge& weight_load =
       gauge("halfbyte:weight_load_duration_seconds", "Reading and preparing the weights");
+  Gauge& weight_bytes = gauge("halfbyte:weight_load_bytes", "Weights that were read");
+  Gauge& weight_memory =
+      gauge("halfbyte:weight_memory_usage_gb", "Memory of the weights, of all ranks, in GiB");
   Gauge& cache_memory =
       gauge("halfbyte:kv_cache_memory_usage_gb", "Memory of the KV cache, of all ranks, in GiB");
   Family<Gauge>& states = gauges("halfbyte:engine_state", "1 for the state that it is in");
@@ -153,6 +156,8 @@ void Metrics::set_startup_seconds(double seconds) {
 
 void Metrics::set_model(const EngineInfo& info) {
   impl_->weight_load.Set(info.weight_load_seconds);
+  impl_->weight_bytes.Set(static_cast<double>(info.weight_bytes));
+  impl_->weight_memory.Set(static_cast<double>(info.weight_bytes) / kGibibyte);
   impl_->cache_memory.Set(static_cast<double>(info.kv_cache_bytes) / kGibibyte);
 }
 

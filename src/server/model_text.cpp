@@ -44,15 +44,17 @@ const std::vector<std::string>& reasoning_parsers() {
 Result<std::unique_ptr<ModelText>> ModelText::load(const std::string& directory,
                                                    const TextOptions& options) {
   auto text = std::make_unique<ModelText>();
-  HALFBYTE_ASSIGN_OR_RETURN(text->tokenizer_, Tokenizer::load(directory));
-  auto chat_template = ChatTemplate::load(directory);
+  const std::string& folder = options.tokenizer_path.empty() ? directory : options.tokenizer_path;
+  HALFBYTE_ASSIGN_OR_RETURN(text->tokenizer_, Tokenizer::load(folder));
+  auto chat_template = ChatTemplate::load(folder, options.chat_template);
   if (chat_template.ok()) {
     text->chat_template_ = std::move(chat_template).value();
-  } else if (chat_template.status().code() != StatusCode::kNotFound) {
+  } else if (chat_template.status().code() != StatusCode::kNotFound ||
+             !options.chat_template.empty()) {
     return chat_template.take_status();
   }
   text->choose_parsers(options);
-  HALFBYTE_RETURN_IF_ERROR(text->read_bos(directory));
+  HALFBYTE_RETURN_IF_ERROR(text->read_bos(folder));
   if (!options.openai_defaults) HALFBYTE_RETURN_IF_ERROR(text->read_defaults(directory));
   return text;
 }

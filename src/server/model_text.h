@@ -32,6 +32,8 @@ struct TextOptions {
   bool openai_defaults = false;  // SamplingDefaults as above, whatever generation_config.json says
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
+  std::string tokenizer_path = "";  // a folder with tokenizer and template; empty: the model's
+  std::string chat_template = "";   // a file; empty: the tokenizer's
 };
 
 /// Names that TextOptions take.

@@ -34,14 +34,18 @@ void PathMap::add(std::string equivalent, std::string written) {
   paths_.emplace_back(std::move(equivalent), std::move(written));
 }
 
-ApiError PathMap::as_written(ApiError error) const {
+std::string PathMap::as_written(const std::string& path) const {
   const std::pair<std::string, std::string>* longest = nullptr;
-  for (const auto& path : paths_) {
-    if (!is_beginning(path.first, error.param)) continue;
-    if (longest == nullptr || path.first.size() > longest->first.size()) longest = &path;
+  for (const auto& entry : paths_) {
+    if (!is_beginning(entry.first, path)) continue;
+    if (longest == nullptr || entry.first.size() > longest->first.size()) longest = &entry;
   }
-  if (longest == nullptr) return error;
-  const std::string param = longest->second + error.param.substr(longest->first.size());
+  return longest == nullptr ? path : longest->second + path.substr(longest->first.size());
+}
+
+ApiError PathMap::as_written(ApiError error) const {
+  const std::string param = as_written(error.param);
+  if (param == error.param) return error;
   replace_all(error.message, error.param, param);
   error.param = param;
   return error;

@@ -15,7 +15,9 @@ namespace halfbyte::server {
 class PathMap {
  public:
   void add(std::string equivalent, std::string written);
-  /// `error` about the path that the client wrote, in its message too.
+  /// The path that the client wrote.
+  std::string as_written(const std::string& path) const;
+  /// `error` about that path, in its message too.
   ApiError as_written(ApiError error) const;
 
  private:

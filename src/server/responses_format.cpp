@@ -78,9 +78,10 @@ class ResponsesWriter : public BlockWriter {
 
  private:
   std::string open_event(const Block& block) override;
+  Json logprobs_of(const Tokens& tokens) const override;
   std::string more_event(const Block& block,
                          const std::string& text,
-                         const Tokens& tokens) override;
+                         const Json& logprobs) override;
   std::string close_event(const Block& block) override;
   std::string final_events(const Place& place) override;
   Json whole(const Place&) override { return response_; }
@@ -90,7 +91,6 @@ class ResponsesWriter : public BlockWriter {
   static const ItemForm& form_of(const Block& block) {
     return kForms.at(static_cast<std::size_t>(block.kind));
   }
-  Json logprobs_of(const Tokens& tokens) const;
   Json part_of(const Block& block, bool is_whole) const;
   Json item_of(std::size_t idx, bool is_whole) const;
   std::string item_id(std::size_t idx) const;
@@ -195,7 +195,8 @@ std::string ResponsesWriter::item_id(std::size_t idx) const {
 
 Json ResponsesWriter::logprobs_of(const Tokens& tokens) const {
   if (request().sampling.num_logprobs < 0) return Json::array();
-  return chat_logprobs(tokens, tokenizer())["content"];
+  Json logprobs = chat_logprobs(tokens, tokenizer());
+  return std::move(logprobs["content"]);
 }
 
 Json ResponsesWriter::part_of(const Block& block, bool is_whole) const {
@@ -204,7 +205,7 @@ Json ResponsesWriter::part_of(const Block& block, bool is_whole) const {
   return {{"type", "output_text"},
           {"text", text},
           {"annotations", Json::array()},
-          {"logprobs", is_whole ? logprobs_of(block.tokens) : Json::array()}};
+          {"logprobs", is_whole ? block.logprobs : Json::array()}};
 }
 
 Json ResponsesWriter::item_of(std::size_t idx, bool is_whole) const {
@@ -254,9 +255,9 @@ std::string ResponsesWriter::open_event(const Block& block) {
 
 std::string ResponsesWriter::more_event(const Block& block,
                                         const std::string& text,
-                                        const Tokens& tokens) {
+                                        const Json& logprobs) {
   Json members = {{"delta", text}};
-  if (block.kind == BlockKind::kText) members["logprobs"] = logprobs_of(tokens);
+  if (block.kind == BlockKind::kText) members["logprobs"] = logprobs;
   return item_event(fmt::format("{}.delta", form_of(block).event), members);
 }
 
@@ -264,7 +265,7 @@ std::string ResponsesWriter::close_event(const Block& block) {
   const bool is_call = block.kind == BlockKind::kCall;
   Json members = {{is_call ? "arguments" : "text", block.text}};
   if (is_call) members["name"] = block.name;
-  if (block.kind == BlockKind::kText) members["logprobs"] = logprobs_of(block.tokens);
+  if (block.kind == BlockKind::kText) members["logprobs"] = block.logprobs;
   std::string events = item_event(fmt::format("{}.done", form_of(block).event), members);
   if (!is_call) {
     events += item_event("response.content_part.done", {{"part", part_of(block, true)}});
@@ -276,7 +277,7 @@ std::string ResponsesWriter::close_event(const Block& block) {
 // ---------------------------------------------------------------- requests
 
 Json given_or(const Json& body, std::string_view name, const Json& otherwise) {
-  Json given = member_of(body, name);
+  const Json& given = member_of(body, name);
   return given.is_null() ? otherwise : given;
 }
 
@@ -348,15 +349,14 @@ std::variant<GenerationRequest, ApiError> ResponsesFormat::read(const Json& body
   reader.string("user");
   Json chat = chat_of_responses(body, earlier_messages(reader), paths, error);
   if (error) return std::move(*error);
-  auto result = read_chat_request(chat, scope);
-  if (auto* refused = std::get_if<ApiError>(&result)) return paths.as_written(std::move(*refused));
-  auto& request = std::get<GenerationRequest>(result);
-  request.prompt_field = "input";
+  auto result = as_written(read_chat_request(chat, scope), paths);
+  auto* request = std::get_if<GenerationRequest>(&result);
+  if (request == nullptr) return result;
   Json messages = std::move(chat["messages"]);
   // Those are of this request only.
   if (reader.find("instructions") != nullptr) messages.erase(messages.begin());
-  request.answer_fields = {{"shown", shown_fields(body, scope.text->defaults())},
-                           {"messages", std::move(messages)}};
+  request->answer_fields = {{"shown", shown_fields(body, scope.text->defaults())},
+                            {"messages", std::move(messages)}};
   return result;
 }
 

@@ -21,7 +21,7 @@ Json content_of(const Json& given) {
   Json parts = given;
   for (Json& part : parts) {
     if (!part.is_object()) continue;
-    const Json type = member_of(part, "type");
+    const Json& type = member_of(part, "type");
     const std::string name = type.is_string() ? type.get<std::string>() : "";
     if (std::ranges::count(kTextParts, name) == 0) continue;
     part = {{"type", "text"}, {"text", member_of(part, "text")}};
@@ -34,7 +34,7 @@ std::string joined_texts(const Json& list) {
   std::string text;
   for (const Json& part : list) {
     if (!part.is_object()) continue;
-    const Json piece = member_of(part, "text");
+    const Json& piece = member_of(part, "text");
     if (piece.is_string()) text += piece.get_ref<const std::string&>();
   }
   return text;
@@ -112,11 +112,7 @@ class ResponsesConversion {
   }
 
   void add_item(const Json& item, const std::string& path) {
-    if (!item.is_object()) {
-      error_ = ApiError{
-          400, fmt::format("{} is of type {}, want an object", path, item.type_name()), path, ""};
-      return;
-    }
+    if (!check_object(item, path, error_)) return;
     FieldReader reader(item, path, error_);
     const std::string type = reader.string("type").value_or("message");
     if (type == "message") {
@@ -224,8 +220,8 @@ class ResponsesConversion {
     const Json* reasoning = reader.object("reasoning");
     if (reasoning == nullptr) return;
     paths_.add("reasoning_effort", "reasoning.effort");
-    if (Json effort = member_of(*reasoning, "effort"); !effort.is_null()) {
-      chat_["reasoning_effort"] = std::move(effort);
+    if (const Json& effort = member_of(*reasoning, "effort"); !effort.is_null()) {
+      chat_["reasoning_effort"] = effort;
     }
   }
 

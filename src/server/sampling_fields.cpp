@@ -104,10 +104,10 @@ void read_chat_logprobs(FieldReader& reader, SamplingParams& sampling) {
 }
 
 // Of an echoed prompt, too.
-void read_completion_logprobs(FieldReader& reader, SamplingParams& sampling) {
+void read_completion_logprobs(FieldReader& reader, bool echoes, SamplingParams& sampling) {
   sampling.num_logprobs =
       static_cast<int>(reader.integer("logprobs", 0, kMaxLogprobs).value_or(-1));
-  if (reader.boolean("echo").value_or(false)) sampling.num_prompt_logprobs = sampling.num_logprobs;
+  if (echoes) sampling.num_prompt_logprobs = sampling.num_logprobs;
 }
 
 }  // namespace
@@ -127,7 +127,7 @@ void read_sampling_fields(const Json& body,
   if (request.is_chat) {
     read_chat_logprobs(reader, sampling);
   } else {
-    read_completion_logprobs(reader, sampling);
+    read_completion_logprobs(reader, request.echo, sampling);
   }
   if (const Json* ids = reader.array("stop_token_ids")) {
     sampling.stop_token_ids = read_token_ids(reader, "stop_token_ids", *ids, scope.vocab_size);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace halfbyte::server {
 namespace {
@@ -53,9 +54,19 @@ std::vector<std::string> fields_beyond(const Json& body, std::span<const std::st
   return names;
 }
 
-Json member_of(const Json& object, std::string_view name) {
+const Json& member_of(const Json& object, std::string_view name) {
+  static const Json none;
   const auto found = object.find(name);
-  return found == object.end() ? Json() : *found;
+  return found == object.end() ? none : *found;
+}
+
+std::variant<GenerationRequest, ApiError> as_written(std::variant<GenerationRequest, ApiError> read,
+                                                     const PathMap& paths) {
+  if (auto* refused = std::get_if<ApiError>(&read)) return paths.as_written(std::move(*refused));
+  auto& request = std::get<GenerationRequest>(read);
+  request.prompt_field = paths.as_written(request.prompt_field);
+  request.constraint_field = paths.as_written(request.constraint_field);
+  return read;
 }
 
 }  // namespace halfbyte::server

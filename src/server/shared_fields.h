@@ -7,9 +7,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
+#include "server/generation_request.h"
 #include "server/json.h"
+#include "server/path_map.h"
 
 namespace halfbyte::server {
 
@@ -21,7 +24,10 @@ void copy_shared_fields(const Json& from, Json& to);
 /// Names of fields of `body` that are neither among them nor in `own`.
 std::vector<std::string> fields_beyond(const Json& body, std::span<const std::string_view> own);
 /// A member of an object, or null: whoever reads the equivalent body says what is missing.
-Json member_of(const Json& object, std::string_view name);
+const Json& member_of(const Json& object, std::string_view name);
+/// What was read of the equivalent body, with paths as the client wrote them.
+std::variant<GenerationRequest, ApiError> as_written(std::variant<GenerationRequest, ApiError> read,
+                                                     const PathMap& paths);
 
 }  // namespace halfbyte::server
 

@@ -82,6 +82,17 @@ Sources find_sources(const std::filesystem::path& directory, const json& config)
   return read_sources(read_object(directory / "chat_template.json").value("chat_template", json()));
 }
 
+Status no_template(const std::string& directory, const std::string& file) {
+  if (!file.empty()) {
+    return {StatusCode::kNotFound,
+            fmt::format("{}: there is no chat template to read: want a file in Jinja", file)};
+  }
+  return {StatusCode::kNotFound,
+          fmt::format("{} has no chat template: neither chat_template.jinja, nor chat_template in "
+                      "tokenizer_config.json, nor chat_template.json",
+                      directory)};
+}
+
 // bos_token, eos_token, ... as templates see them; a token is a text or {"content": text}.
 Dict read_special_tokens(const json& config) {
   Dict tokens;
@@ -139,17 +150,17 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::parse(std::string_view sourc
   return std::unique_ptr<ChatTemplate>(new ChatTemplate(std::move(impl)));
 }
 
-Result<std::unique_ptr<ChatTemplate>> ChatTemplate::load(const std::string& directory) {
+Result<std::unique_ptr<ChatTemplate>> ChatTemplate::load(const std::string& directory,
+                                                         const std::string& file) {
   const json config = read_object(std::filesystem::path(directory) / "tokenizer_config.json");
-  const Sources sources = find_sources(directory, config);
-  if (!sources.standard) {
-    return Status(StatusCode::kNotFound,
-                  fmt::format("{} has no chat template: neither chat_template.jinja, nor "
-                              "chat_template in tokenizer_config.json, nor chat_template.json",
-                              directory));
-  }
+  const Sources sources =
+      file.empty() ? find_sources(directory, config) : Sources{read_file(file), {}};
+  if (!sources.standard) return no_template(directory, file);
   auto loaded = parse(*sources.standard);
-  if (!loaded.ok()) return loaded.take_status().with_context("chat template of " + directory);
+  if (!loaded.ok()) {
+    return loaded.take_status().with_context("chat template of " +
+                                             (file.empty() ? directory : file));
+  }
   Impl& impl = *loaded.value()->impl_;
   impl.special_tokens = read_special_tokens(config);
   if (sources.tool_use) {

@@ -13,8 +13,10 @@ namespace halfbyte {
 /// A model's chat template: the part of Jinja that published templates use. Immutable; any thread.
 class ChatTemplate {
  public:
-  /// From chat_template.jinja or tokenizer_config.json of a model directory.
-  static Result<std::unique_ptr<ChatTemplate>> load(const std::string& directory);
+  /// From `file`, or if that is empty from chat_template.jinja or tokenizer_config.json of a model
+  /// directory, which in either case has the special tokens. kNotFound: none is there.
+  static Result<std::unique_ptr<ChatTemplate>> load(const std::string& directory,
+                                                    const std::string& file = "");
   /// From source. kInvalidArgument with line and column; kUnsupported names the construct.
   static Result<std::unique_ptr<ChatTemplate>> parse(std::string_view source);
   ~ChatTemplate();

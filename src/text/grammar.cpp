@@ -16,6 +16,7 @@
 #include <variant>
 
 #include "text/reasoning_gate.h"
+#include "text/repetitions.h"
 
 namespace halfbyte {
 namespace {

@@ -8,14 +8,13 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "text/repetitions.h"
 #include "text/tool_call_format.h"
 
 namespace halfbyte {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr std::size_t kTooMany = 1000000;  // beyond every limit; products stay below 2^64
 
 Status too_large(std::string_view what, std::size_t got, std::size_t limit) {
   return {StatusCode::kInvalidArgument,
@@ -40,26 +39,7 @@ Status check_depth(std::string_view text) {
   return too_large("levels of parentheses", static_cast<std::size_t>(deepest), kMaxGrammarDepth);
 }
 
-// What is inside the braces that begin at `at`: the upper bound, or the lower one where there is no
-// other; 1 for anything else.
-std::size_t repetitions_at(std::string_view text, std::size_t at) {
-  std::size_t number = 0;
-  std::size_t last = 1;
-  for (std::size_t i = at + 1; i < text.size() && text[i] != '}'; ++i) {
-    if (text[i] == ',') {
-      number = 0;
-    } else if (text[i] >= '0' && text[i] <= '9') {
-      number = std::min(number * 10 + static_cast<std::size_t>(text[i] - '0'), kTooMany);
-      last = std::max<std::size_t>(number, 1);
-    } else {
-      return 1;
-    }
-  }
-  return last;
-}
-
-Status check_repetitions(std::string_view text) {
-  const std::size_t count = count_repetitions(text);
+Status check_repetitions(std::size_t count) {
   if (count <= kMaxRepetitions) return {};
   return too_large("repetitions in one another", count, kMaxRepetitions);
 }
@@ -88,20 +68,31 @@ std::string quote(std::string_view text) {
   return quoted + '"';
 }
 
-// ---- calls; the types are those of XGrammar's structural tags
+// ---- tags and calls; the types are those of XGrammar's structural tags
 
 Json literal(std::string_view text) {
   return {{"type", "const_string"}, {"value", text}};
 }
 
-Json tag(const std::string& begin, const CallableTool& tool, const std::string& end) {
+Json tag(const std::string& begin, const CheckedSchema& schema, const std::string& end) {
   return {{"type", "tag"},
           {"begin", begin},
           {"content",
            {{"type", "json_schema"},
-            {"json_schema", Json::parse(tool.arguments.json)},
+            {"json_schema", Json::parse(schema.json)},
             {"max_whitespace_cnt", kMaxJsonBlanks}}},
           {"end", end}};
+}
+
+GrammarSource tag_source(const Json& format) {
+  return {GrammarSource::Kind::kStructuralTag,
+          Json({{"type", "structural_tag"}, {"format", format}}).dump()};
+}
+
+// What a schema inside a larger source asks of it.
+void add_schema(const CheckedSchema& schema, GrammarSource& source) {
+  std::ranges::copy(schema.patterns, std::back_inserter(source.string_patterns));
+  source.forbids_controls = source.forbids_controls || schema.has_lengths;
 }
 
 // begin(tool) ARGUMENTS end, of any of the tools.
@@ -113,7 +104,7 @@ Json calls(const std::vector<CallableTool>& tools,
            bool one_call) {
   Json tags = Json::array();
   for (const CallableTool& tool : tools) {
-    tags.push_back(tag(begin(tool), tool, end));
+    tags.push_back(tag(begin(tool), tool.arguments, end));
   }
   return {{"type", "tags_with_separator"},
           {"tags", std::move(tags)},
@@ -156,25 +147,6 @@ Json deepseek_calls(const std::vector<CallableTool>& tools, bool one_call) {
 
 }  // namespace
 
-std::size_t count_repetitions(std::string_view text) {
-  std::vector<std::size_t> open = {1};  // of each group around: the most that is inside so far
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool repeats = i + 1 < text.size() && text[i + 1] == '{';
-    const std::size_t times = repeats ? repetitions_at(text, i + 1) : 1;
-    std::size_t inside = 1;
-    if (text[i] == '(') {
-      open.push_back(1);
-      continue;
-    }
-    if (text[i] == ')' && open.size() > 1) {
-      inside = open.back();
-      open.pop_back();
-    }
-    open.back() = std::max(open.back(), std::min(inside * times, kTooMany));
-  }
-  return *std::ranges::max_element(open);
-}
-
 GrammarSource schema_source(CheckedSchema schema) {
   return {GrammarSource::Kind::kJsonSchema, std::move(schema.json), std::move(schema.patterns),
           schema.has_lengths};
@@ -187,16 +159,16 @@ GrammarSource json_object_source() {
 Result<GrammarSource> regex_source(std::string_view regex) {
   HALFBYTE_RETURN_IF_ERROR(check_size(regex));
   HALFBYTE_RETURN_IF_ERROR(check_depth(regex));
-  HALFBYTE_RETURN_IF_ERROR(check_repetitions(regex));
+  HALFBYTE_RETURN_IF_ERROR(check_repetitions(count_repetitions(regex)));
   return GrammarSource{GrammarSource::Kind::kRegex, std::string(regex)};
 }
 
 Result<GrammarSource> ebnf_source(std::string_view grammar) {
   HALFBYTE_RETURN_IF_ERROR(check_size(grammar));
   HALFBYTE_RETURN_IF_ERROR(check_depth(grammar));
-  HALFBYTE_RETURN_IF_ERROR(check_repetitions(grammar));
   const std::size_t rules = count_rules(grammar);
   if (rules > kMaxGrammarRules) return too_large("rules", rules, kMaxGrammarRules);
+  HALFBYTE_RETURN_IF_ERROR(check_repetitions(count_rule_repetitions(grammar)));
   return GrammarSource{GrammarSource::Kind::kEbnf, std::string(grammar)};
 }
 
@@ -220,11 +192,30 @@ GrammarSource tool_call_source(ToolCallFormat format,
                                bool one_call) {
   const bool is_qwen3 = format == ToolCallFormat::kQwen3;
   const Json calls = is_qwen3 ? qwen3_calls(tools, one_call) : deepseek_calls(tools, one_call);
-  GrammarSource source{GrammarSource::Kind::kStructuralTag,
-                       Json({{"type", "structural_tag"}, {"format", calls}}).dump()};
+  GrammarSource source = tag_source(calls);
   for (const CallableTool& tool : tools) {
-    std::ranges::copy(tool.arguments.patterns, std::back_inserter(source.string_patterns));
-    source.forbids_controls = source.forbids_controls || tool.arguments.has_lengths;
+    add_schema(tool.arguments, source);
+  }
+  return source;
+}
+
+Result<GrammarSource> triggered_tags_source(const std::vector<std::string>& triggers,
+                                            const std::vector<TriggeredTag>& tags) {
+  if (triggers.empty() || tags.empty()) {
+    return Status(StatusCode::kInvalidArgument, "want at least one structure and one trigger");
+  }
+  if (std::ranges::any_of(triggers, &std::string::empty)) {
+    return Status(StatusCode::kInvalidArgument, "a trigger is an empty text");
+  }
+  Json list = Json::array();
+  for (const TriggeredTag& given : tags) {
+    list.push_back(tag(given.begin, given.schema, given.end));
+  }
+  GrammarSource source =
+      tag_source({{"type", "triggered_tags"}, {"triggers", triggers}, {"tags", std::move(list)}});
+  HALFBYTE_RETURN_IF_ERROR(check_size(source.text));
+  for (const TriggeredTag& given : tags) {
+    add_schema(given.schema, source);
   }
   return source;
 }

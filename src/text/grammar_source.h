@@ -33,11 +33,10 @@ inline constexpr std::size_t kMaxGrammarBytes = 256 * 1024;
 inline constexpr std::size_t kMaxGrammarChoices = 1024;
 inline constexpr int kMaxGrammarDepth = 64;
 inline constexpr std::size_t kMaxGrammarRules = 1000;
-/// Repetitions {m,n} at most, those inside of others multiplied: of a grammar, whose masks take
-/// time by them, and of a schema's pattern, whose automaton does.
+/// Repetitions at most, as repetitions.h counts them: of a grammar, whose masks take time by them,
+/// and of a schema's pattern, whose automaton does.
 inline constexpr std::size_t kMaxRepetitions = 10000;
 inline constexpr std::size_t kMaxPatternRepetitions = 256;
-std::size_t count_repetitions(std::string_view text);
 
 /// White space of JSON comes in runs of at most so many characters: without a bound a model that
 /// has lost its way writes nothing else until max_tokens.
@@ -52,6 +51,18 @@ Result<GrammarSource> regex_source(std::string_view regex);
 Result<GrammarSource> ebnf_source(std::string_view grammar);
 /// One of these texts. kInvalidArgument: none, an empty one, or over a limit.
 Result<GrammarSource> choice_source(const std::vector<std::string>& choices);
+
+/// Between `begin` and `end` stands JSON of a schema.
+struct TriggeredTag {
+  std::string begin;
+  CheckedSchema schema;
+  std::string end;
+};
+
+/// Any text, in which whatever begins with a trigger is one of the tags; each begins with one.
+/// kInvalidArgument: no tag, no trigger, an empty one, or over a limit.
+Result<GrammarSource> triggered_tags_source(const std::vector<std::string>& triggers,
+                                            const std::vector<TriggeredTag>& tags);
 
 /// A tool, and what its arguments must be.
 struct CallableTool {

@@ -156,6 +156,14 @@ std::vector<const RawTensor*> unused_tensors(const CheckpointWeights::Impl& impl
   return unused;
 }
 
+std::int64_t CheckpointWeights::used_bytes() const {
+  std::uint64_t bytes = impl_->raw->total_bytes();
+  for (const RawTensor* tensor : unused_tensors(*impl_)) {
+    bytes -= tensor->bytes.size();
+  }
+  return static_cast<std::int64_t>(bytes);
+}
+
 Status CheckpointWeights::check_all_consumed() const {
   const std::vector<const RawTensor*> unused = unused_tensors(*impl_);
   std::vector<std::string_view> left;

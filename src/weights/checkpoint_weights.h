@@ -126,6 +126,8 @@ class CheckpointWeights {
   /// After loading: an error naming every tensor that was neither consumed nor known as unused, or
   /// a stored head that differs from the embedding it is tied to.
   Status check_all_consumed() const;
+  /// Of the tensors that a model uses, as they are stored; after loading.
+  std::int64_t used_bytes() const;
   /// Reads every byte that matters: scales of all linears and experts, FP8 values, KV-cache scales;
   /// up to 16 findings, then a count.
   Status check_all_bytes();

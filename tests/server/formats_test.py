@@ -5,21 +5,10 @@ import json
 import sys
 import unittest
 
-from serving import MODEL_NAME, Server, chat_body, events
+from serving import MODEL_NAME, Server, chat_body, events, typed_events
 
 COMMAND, MODEL = sys.argv[1:3]
 QUESTION = "What is 12 / 4?"
-
-
-def typed_events(data):
-    """The JSON of each event of a stream whose events have names; checks that the name is the type."""
-    parts = [part for part in data.decode().split("\n\n") if part and not part.startswith(":")]
-    found = []
-    for part in parts:
-        name, body = part.split("\n", 1)
-        found.append(json.loads(body.removeprefix("data: ")))
-        assert name == "event: " + found[-1]["type"], part
-    return found
 
 
 class Formats(unittest.TestCase):

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -91,12 +92,69 @@ class LifeCycle(unittest.TestCase):
             self.assertEqual(server.request("POST", "/flush_cache", None, {"Authorization": f"bearer {key}"})[0], want)
         self.assertEqual(server.stop(), 0)
 
+    def test_logs_each_request_and_nothing_that_was_said(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "access.log")
+            server = Server(COMMAND, MODEL, "--access-log", path).ready()
+            answer = server.post("/v1/chat/completions", chat_body("Secret words", max_tokens=3))[1]
+            server.request("POST", "/v1/completions", {"prompt": ""})
+            raw = server.send_raw(b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n")
+            body = json.dumps(dict(LONG, n=2)).encode()
+            raw.sendall(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            raw.recv(100)
+            raw.close()
+            server.wait_until_idle()
+            self.assertEqual(server.stop(), 0)
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+        lines = [line for line in map(json.loads, text.splitlines()) if line["path"].startswith("/v1/")]
+        self.assertEqual([line["status"] for line in lines], [200, 400, 499])
+        self.assertEqual((lines[0]["id"], lines[0]["completion_tokens"]), (answer["id"], 3))
+        self.assertEqual((lines[0]["method"], lines[0]["client"]), ("POST", "127.0.0.1"))
+        self.assertNotIn("Secret", text)
+
+    def test_serves_although_its_log_cannot_be_written(self):
+        server = Server(COMMAND, MODEL, "--access-log", "/dev/full").ready()
+        for _ in range(3):
+            self.assertEqual(server.request("POST", "/v1/chat/completions", chat_body("Hi", max_tokens=1))[0], 200)
+        self.assertEqual(server.stop(), 0)
+
+    def test_takes_another_chat_template(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "template.jinja")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("{% for m in messages %}{{ m.content }}{% endfor %}")
+            server = Server(COMMAND, MODEL, "--chat-template", path, "--tokenizer-path", MODEL).ready()
+            count = server.post("/tokenize", {"messages": chat_body("12")["messages"]})[1]["count"]
+            self.assertEqual(count, server.post("/tokenize", {"prompt": "12"})[1]["count"])
+            self.assertEqual(server.stop(), 0)
+
+    def test_a_seed_of_the_server_makes_its_draws_those_of_another(self):
+        texts = []
+        for _ in range(2):
+            server = Server(COMMAND, MODEL, "--random-seed", "7").ready()
+            body = chat_body("Count.", max_tokens=12, ignore_eos=True) | {"temperature": 2}
+            texts.append([server.post("/v1/chat/completions", body)[1]["choices"][0]["message"]["content"]
+                          for _ in range(2)])
+            self.assertEqual(server.stop(), 0)
+        self.assertEqual(texts[0], texts[1])
+        self.assertNotEqual(texts[0][0], texts[0][1])
+
+    def test_says_that_an_option_of_other_servers_does_nothing(self):
+        server = Server(COMMAND, MODEL, "--trust-remote-code")
+        self.assertIn("notice: --trust-remote-code has no effect: no code of a checkpoint is ever run\n", server.log)
+        self.assertEqual(server.ready().stop(), 0)
+
     def test_names_what_is_wrong_and_exits_with_1(self):
         taken = Server(COMMAND, MODEL)
         for arguments, words in (
                 ([MODEL, "--port", str(taken.port)], "give another --host or --port"),
                 ([MODEL, "--port", "0", "--max-total-tokens", "-1"], "--max-total-tokens"),
                 (["/nothing"], "/nothing: no such folder"),
+                ([MODEL, "--prot", "0"], "did you mean --port?"),
+                ([MODEL, "--port", "0", "--access-log", "/nothing/log"], "--access-log /nothing/log"),
+                ([MODEL, "--port", "0", "--chat-template", "/nothing"], "/nothing: there is no chat template"),
+                ([MODEL, "--port", "0", "--tokenizer", "/nothing"], "/nothing: no such folder"),
                 ([MODEL, "--port", "0", "--moe-runner-backend", "cuda_sm90"], "cuda_sm90")):
             done = subprocess.run([COMMAND, "serve", *arguments], capture_output=True, text=True, timeout=60)
             self.assertEqual(done.returncode, 1, done.stderr)

@@ -112,3 +112,14 @@ def events(data):
     parts = [part for part in parts[:-2] if not part.startswith(":")]
     assert all(part.startswith("data: ") for part in parts), parts
     return [json.loads(part[len("data: "):]) for part in parts]
+
+
+def typed_events(data):
+    """The JSON of each event of a stream whose events have names; checks that the name is the type."""
+    parts = [part for part in data.decode().split("\n\n") if part and not part.startswith(":")]
+    found = []
+    for part in parts:
+        name, body = part.split("\n", 1)
+        found.append(json.loads(body.removeprefix("data: ")))
+        assert name == "event: " + found[-1]["type"], part
+    return found

@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import random
+import re
 import signal
 import socket
 import struct
@@ -18,7 +19,7 @@ import threading
 import time
 import unittest
 
-from serving import MODEL_NAME, Server, chat_body, events
+from serving import MODEL_NAME, Server, chat_body, events, typed_events
 
 COMMAND, MODEL = sys.argv[1:3]
 NUM_REQUESTS = int(sys.argv[3]) if len(sys.argv) > 3 else 300
@@ -26,11 +27,23 @@ SEED = int(sys.argv[4]) if len(sys.argv) > 4 else 1
 NUM_CLIENTS = 16
 NUM_KILLS = 1 + NUM_REQUESTS // 2500
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+RESPONSES, MESSAGES, GENERATE = "/v1/responses", "/v1/messages", "/generate"
 MAX_BODY_BYTES = 32 << 20
 # Beyond this, what the allocator keeps after a warm-up of the same mix would be a leak: 10,000 requests that lost 1 KiB
 # each are above it.
 SLACK_KIB = 8 << 10
 ENDLESS = {"max_tokens": 500, "ignore_eos": True}
+SIDES = {"enum": ["left", "right"]}
+SCHEMA = {"type": "object", "properties": {"side": SIDES, "far": {"type": "boolean"}}, "required": ["side", "far"]}
+TOOL = {"type": "function", "function": {"name": "go", "parameters": SCHEMA}}
+# Fields, and what the answer must match.
+CONSTRAINTS = (
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "go", "schema": SCHEMA}}},
+     r'\{\s*"side"\s*:\s*"(left|right)"\s*,\s*"far"\s*:\s*(true|false)\s*\}'),
+    ({"regex": "[ab]{2,6}!"}, "[ab]{2,6}!"),
+    ({"structured_outputs": {"choice": ["left", "right", "\u4e03"]}}, "left|right|\u4e03"),
+    ({"ebnf": 'root ::= n "+" n\nn ::= [1-9] [0-9]?\n'}, r"[1-9]\d?\+[1-9]\d?"),
+)
 CLOSED = (ConnectionError, http.client.HTTPException, socket.timeout)
 
 
@@ -76,8 +89,25 @@ class Client:
         status, _, data = self.server.request(method, path, body, headers)
         assert status == want, (status, data[:300])
         if status >= 400:
-            assert set(json.loads(data)["error"]) == {"message", "type", "param", "code"}, data[:300]
+            members = set(json.loads(data)["error"])
+            assert members >= {"message", "type"} if path.startswith(MESSAGES) else members == {
+                "message", "type", "param", "code"}, data[:300]
         return status
+
+    def ask(self, path, body):
+        status, _, data = self.server.request("POST", path, body)
+        assert status == 200, (status, data[:300])
+        return data
+
+    def other_format(self, endless=False, **fields):
+        """A path of the other formats, and a body."""
+        text = f"What is {self.rng.randrange(100)} + 7?"
+        tokens = 500 if endless else self.rng.randrange(1, 9)
+        own = {"ignore_eos": True} if endless else {}
+        return self.rng.choice([
+            (RESPONSES, {"input": text, "max_output_tokens": tokens, "store": False, **own, **fields}),
+            (MESSAGES, {"messages": [{"role": "user", "content": text}], "max_tokens": tokens, **own, **fields}),
+            (GENERATE, {"text": text, "sampling_params": {"max_new_tokens": tokens, **own}, **fields})])
 
     # ---- good
 
@@ -93,6 +123,60 @@ class Client:
     def completion(self):
         ids = [self.rng.randrange(1, 1000) for _ in range(self.rng.randrange(1, 60))]
         return self.expect(200, "POST", COMPLETIONS, {"prompt": ids, "max_tokens": 4, "stop": ["ab"]})
+
+    def other_whole(self):
+        answer = json.loads(self.ask(*self.other_format()))
+        assert "output" in answer or "content" in answer or "output_ids" in answer, answer
+        return 200
+
+    def other_stream(self):
+        path, body = self.other_format(stream=True)
+        data = self.ask(path, body)
+        last = (events if path == GENERATE else typed_events)(data)[-1]
+        assert path == GENERATE or last["type"] in ("response.completed", "response.incomplete", "message_stop"), last
+        return 200
+
+    def stored_response(self):
+        """Asked for again, gone on from, and forgotten: else the store would fill."""
+        first = json.loads(self.ask(RESPONSES, {"input": "Count.", "max_output_tokens": 4}))
+        path = f"{RESPONSES}/{first['id']}"
+        assert json.loads(self.server.request("GET", path)[2]) == first
+        self.ask(RESPONSES, {"input": "Go on.", "previous_response_id": first["id"], "max_output_tokens": 4,
+                             "store": False})
+        self.expect(200, "DELETE", path)
+        return self.expect(404, "GET", path)
+
+    def counted_tokens(self):
+        return self.expect(200, "POST", MESSAGES + "/count_tokens", {"messages": [{"role": "user", "content": "Hi"}]})
+
+    def prompt_logprobs(self):
+        ids = [self.rng.randrange(1, 1000) for _ in range(self.rng.randrange(1, 60))]
+        new = self.rng.randrange(3)
+        body = {"prompt": ids, "max_tokens": new, "echo": True, "logprobs": 2, "ignore_eos": True}
+        logprobs = json.loads(self.ask(COMPLETIONS, body))["choices"][0]["logprobs"]
+        assert len(logprobs["token_logprobs"]) == len(ids) + new, logprobs
+        return 200
+
+    def constrained(self):
+        fields, pattern = self.rng.choice(CONSTRAINTS)
+        body = chat_body("Which side?", max_tokens=200, **{**fields, "temperature": self.rng.random()})
+        choice = json.loads(self.ask(CHAT, body))["choices"][0]
+        assert choice["finish_reason"] == "stop" and re.fullmatch(pattern, choice["message"]["content"]), choice
+        return 200
+
+    def constrained_stream(self):
+        fields, pattern = self.rng.choice(CONSTRAINTS)
+        chunks = events(self.ask(CHAT, chat_body("Which side?", max_tokens=200, stream=True, **fields)))
+        text = "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks)
+        assert re.fullmatch(pattern, text), text
+        return 200
+
+    def tool_call(self):
+        body = self.question(tools=[TOOL], tool_choice="required", parallel_tool_calls=False) | {"max_tokens": 200}
+        choice = json.loads(self.ask(CHAT, body))["choices"][0]
+        assert choice["finish_reason"] == "tool_calls", choice
+        assert set(json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"])) == {"side", "far"}, choice
+        return 200
 
     def look(self):
         return self.expect(200, "GET", self.rng.choice(["/health", "/metrics", "/v1/models", "/version"]))
@@ -136,6 +220,20 @@ class Client:
     def bad_ids(self):
         prompt = self.rng.choice([[], "", [-1], [10**12], [[]], [1, "a"], {"a": 1}])
         return self.expect(400, "POST", COMPLETIONS, {"prompt": prompt})
+
+    def bad_format(self):
+        path, body = self.rng.choice([
+            (RESPONSES, {}), (RESPONSES, {"input": [1]}), (RESPONSES, {"input": "a", "previous_response_id": "none"}),
+            (MESSAGES, {"messages": []}), (MESSAGES, {"messages": [{"role": "user", "content": "a"}]}),
+            (MESSAGES + "/count_tokens", {"messages": "a"}), (GENERATE, {"text": ["a", 1]}),
+            (GENERATE, {"text": "a", "sampling_params": {"n": 0}}), (GENERATE, b"{"), (RESPONSES, b"[]")])
+        return self.expect(400, "POST", path, body)
+
+    def bad_constraint(self):
+        wrong = self.rng.choice([{"regex": "(a"}, {"ebnf": "root ::= other"}, {"regex": "a", "ebnf": "root ::= \"a\""},
+                                 {"structured_outputs": {"choice": []}}, {"structural_tag": {"triggers": ["<"]}},
+                                 {"response_format": {"type": "json_schema", "json_schema": {"schema": {"not": {}}}}}])
+        return self.expect(400, "POST", CHAT, {**self.question(), **wrong})
 
     def bad_place(self):
         method, path, want = self.rng.choice([("GET", CHAT, 405), ("DELETE", "/health", 405), ("GET", "/nothing", 404),
@@ -207,6 +305,17 @@ class Client:
             raw.recv(self.rng.randrange(1, 400))
         return self.leave(raw)
 
+    def leave_other_stream(self):
+        raw = self.server.send_raw(http_bytes(*self.other_format(endless=True, stream=True)))
+        raw.recv(self.rng.randrange(1, 400))
+        return self.leave(raw)
+
+    def leave_constrained(self):
+        fields, _ = self.rng.choice(CONSTRAINTS)
+        raw = self.server.send_raw(http_bytes(CHAT, {**self.question(stream=True), **fields}))
+        raw.recv(self.rng.randrange(1, 400))
+        return self.leave(raw)
+
     def half_open(self):
         """Nothing more comes from this client; it may get its answer, or a closed connection."""
         raw = self.server.send_raw(http_bytes(CHAT, self.question(), "Connection: close"))
@@ -231,7 +340,10 @@ class Client:
 WEIGHTS = {"whole": 12, "stream": 12, "completion": 8, "look": 6, "slow_writer": 2, "slow_reader": 3, "bad_body": 8,
            "bad_field": 8, "bad_ids": 5, "bad_place": 4, "bad_model": 2, "bad_type": 2, "too_long": 1, "no_http": 3,
            "large_header": 1, "too_large": 1, "leave_early": 6, "leave_at_once": 6, "leave_in_a_stream": 6,
-           "half_open": 3, "say_nothing": 2, "ahead": 2}
+           "half_open": 3, "say_nothing": 2, "ahead": 2, "other_whole": 8, "other_stream": 8, "stored_response": 4,
+           "counted_tokens": 2, "prompt_logprobs": 4, "bad_format": 5, "bad_constraint": 4, "leave_other_stream": 6}
+# Where the build has grammars.
+CONSTRAINED_WEIGHTS = {"constrained": 6, "constrained_stream": 4, "tool_call": 4, "leave_constrained": 4}
 
 
 class Held:
@@ -260,9 +372,18 @@ def settled(server, files):
         time.sleep(0.05)
 
 
+def weights_for(server):
+    status, answer = server.post(CHAT, chat_body("a", regex="a"))
+    if status == 400 and answer["error"]["code"] == "unsupported_value":
+        print("  without constrained answers: this build has no grammars")
+        return WEIGHTS
+    return WEIGHTS | CONSTRAINED_WEIGHTS
+
+
 def send_mix(server, num_requests, seed):
     """Counts of (kind, what it got), and what went wrong."""
-    kinds = random.Random(seed).choices(list(WEIGHTS), list(WEIGHTS.values()), k=num_requests)
+    weights = weights_for(server)
+    kinds = random.Random(seed).choices(list(weights), list(weights.values()), k=num_requests)
     counts, wrong, lock, places = collections.Counter(), [], threading.Lock(), iter(enumerate(kinds))
 
     def work():
@@ -291,7 +412,7 @@ def send_mix(server, num_requests, seed):
 class Soak(unittest.TestCase):
     def test_holds_after_it_what_it_held_before(self):
         # A small cache: the warm-up touches all of it, and prefixes are evicted and requests preempted.
-        server = Server(COMMAND, MODEL, "--max-total-tokens", "8192").ready()
+        server = Server(COMMAND, MODEL, "--max-total-tokens", "8192", "--tool-call-parser", "qwen3").ready()
         self.addCleanup(server.process.kill)  # no effect on one that has ended
         files = Held(server).files
         _, wrong = send_mix(server, max(150, NUM_REQUESTS // 10), SEED + 1)  # what is allocated once

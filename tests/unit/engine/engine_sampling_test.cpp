@@ -158,6 +158,9 @@ TEST(EngineSampling, AConstraintsFailureEndsItsOwnRequestOnly) {
   for (std::size_t i = 1; i < ids.size(); ++i) {
     EXPECT_EQ(answers.at(ids[i]).finish_reason, FinishReason::kError);
     EXPECT_THAT(answers.at(ids[i]).error, HasSubstr("constraint: "));
+    EXPECT_EQ(answers.at(ids[i]).error_code,
+              i == 1 ? StatusCode::kInvalidArgument : StatusCode::kInternal)
+        << "only an empty mask is what was asked for";
     EXPECT_TRUE(answers.at(ids[i]).tokens.empty());
   }
   EXPECT_FALSE(engine->stats().failed);

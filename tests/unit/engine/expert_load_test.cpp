@@ -32,7 +32,9 @@ TEST(ExpertLoad, OfOneRankIsThatRanks) {
 // ep 2, dp 2: every rank has experts and tokens of its own.
 TEST(ExpertLoad, AddsWhatRanksHaveOfTheirOwn) {
   const std::vector<std::vector<ExpertLoad>> ranks = {rank_load({6, 0}), rank_load({0, 2})};
-  const MoeCounters total = sum_expert_load(ranks, 2, 2)[0].counters;
+  const ExpertLoad layer = sum_expert_load(ranks, 2, 2)[0];
+  const MoeCounters& total = layer.counters;
+  EXPECT_EQ(layer.rank_dispatch_bytes, (std::vector<std::int64_t>{7, 7}));
   EXPECT_EQ(total.tokens_per_expert, (std::vector<std::int64_t>{6, 2}));
   EXPECT_EQ(total.num_steps, 5);
   EXPECT_EQ(total.experts_touched, 8);

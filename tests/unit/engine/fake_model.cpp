@@ -221,6 +221,7 @@ std::map<RequestId, Answer> collect(Engine& engine, const std::vector<RequestId>
       answer.cached_tokens = event.cached_tokens;
       answer.finish_reason = event.finish_reason;
       answer.error = event.error;
+      answer.error_code = event.error_code;
       if (event.finish_reason != FinishReason::kNone) ++num_finished;
     }
   }

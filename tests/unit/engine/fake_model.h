@@ -102,6 +102,7 @@ struct Answer {
   std::vector<std::int32_t> tokens;
   FinishReason finish_reason = FinishReason::kNone;
   std::string error;
+  StatusCode error_code = StatusCode::kOk;
   std::int64_t cached_tokens = 0;
   std::vector<std::vector<TokenLogprob>> logprobs;  // of each token
   std::vector<std::vector<TokenLogprob>> prompt_logprobs;

@@ -89,13 +89,31 @@ TEST_F(ConstraintApiTest, CompilesForSeveralClientsAtOnce) {
     client.join();
 }
 
-// The vocabulary's first 101 tokens have no letter beyond ASCII.
-TEST_F(ConstraintApiTest, EndsWithAnErrorWhereNoTokenCanGoOn) {
+// The vocabulary's first 101 tokens have no letter beyond ASCII: the grammar is at fault, not the
+// server.
+TEST_F(ConstraintApiTest, EndsWithAnErrorOfTheRequestWhereNoTokenCanGoOn) {
   make_ready();
-  const Received received = complete(body(1, 20, {{"regex", "ab\\u4e2d"}}));
-  EXPECT_EQ(received.status, 500);
+  Json request = body(1, 20, {{"regex", "ab\\u4e2d"}});
+  const Received received = complete(request);
+  EXPECT_EQ(received.status, 400);
+  const Json error = Json::parse(received.body)["error"];
+  EXPECT_EQ(error["param"], "regex");
+  EXPECT_EQ(error["type"], "invalid_request_error");
   EXPECT_THAT(received.body, HasSubstr("mask allows no token"));
+  request["stream"] = true;
+  const std::vector<Json> events = events_of(complete(request).body);
+  EXPECT_EQ(events.front()["choices"][0]["text"], "a");
+  EXPECT_EQ(events.back()["error"]["param"], "regex");
   EXPECT_EQ(text_of(complete_ok(body(1, 20, {{"regex", "ab"}}))), "ab");
+}
+
+TEST_F(ConstraintApiTest, NamesTheFieldThatTheClientWroteWhereNoTokenCanGoOn) {
+  make_ready();
+  const Json request = {{"input_ids", fake_prompt(7, 1)},
+                        {"sampling_params", {{"regex", "ab\\u4e2d"}, {"temperature", 0}}}};
+  const Received received = ask("/generate", request);
+  EXPECT_EQ(received.status, 400);
+  EXPECT_EQ(Json::parse(received.body)["error"]["param"], "sampling_params.regex");
 }
 
 TEST_F(ConstraintApiTest, StopsAtMaxTokensInsideTheGrammar) {

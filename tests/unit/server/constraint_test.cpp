@@ -108,6 +108,46 @@ TEST(Constraint, OfEveryFieldHoldsTheAnswer) {
   }
 }
 
+// Free text, in which what begins as a call is one.
+TEST(Constraint, OfAStructuralTagHoldsWhatBeginsWithATrigger) {
+  const std::string tag = R"({"type": "structural_tag", "triggers": ["<f="], "structures": [
+      {"begin": "<f=add>", "schema": {"enum": [1, 2]}, "end": "</f>"},
+      {"begin": "<f=stop>", "schema": {"type": "null"}, "end": "</f>"}]})";
+  for (const std::string& fields :
+       {R"({"structural_tag": )" + tag + "}", R"({"response_format": )" + tag + "}",
+        R"({"structural_tag": )" + Json(tag).dump() + "}",
+        R"({"structured_outputs": {"structural_tag": )" + Json(tag).dump() + "}}"}) {
+    const GenerationRequest request = accepted(fields);
+    for (const char* text : {"", "No call.", "<f=add>2</f>", "a <f=stop>null</f> b <f=add>1</f>"})
+      EXPECT_TRUE(allows(request, text)) << fields << text;
+    for (const char* text : {"<f=add>3</f>", "<f=go>", "a <f=stop>1", "<f=add>2"})
+      EXPECT_FALSE(allows(request, text)) << fields << text;
+  }
+}
+
+TEST(Constraint, OfAStructuralTagIsRefusedByItsField) {
+  const auto tag = [](const std::string& structures, const std::string& triggers) {
+    return R"({"structural_tag": {"structures": )" + structures + R"(, "triggers": )" + triggers +
+           "}}";
+  };
+  const std::string good = R"([{"begin": "<a>", "schema": {"type": "null"}, "end": "</a>"}])";
+  expect_refused(R"({"structural_tag": 3})", "structural_tag", "");
+  expect_refused(R"({"structural_tag": "{"})", "structural_tag", "");
+  expect_refused(R"({"structural_tag": {"format": {"type": "any_text"}}})", "structural_tag.format",
+                 "unsupported_value");
+  expect_refused(R"({"structural_tag": {"type": "a"}})", "structural_tag.type", "");
+  expect_refused(tag("[]", R"(["<a"])"), "structural_tag", "", "at least one");
+  expect_refused(tag(good, "[]"), "structural_tag", "", "at least one");
+  expect_refused(tag(good, "[1]"), "structural_tag.triggers", "");
+  expect_refused(tag(good, R"([""])"), "structural_tag", "", "empty");
+  expect_refused(tag(good, R"(["<b"])"), "structural_tag", "", "trigger");
+  expect_refused(tag("[1]", R"(["<a"])"), "structural_tag.structures[0]", "");
+  expect_refused(tag(R"([{"begin": "<a>", "schema": {}}])", R"(["<a"])"),
+                 "structural_tag.structures[0].end", "");
+  expect_refused(tag(R"([{"begin": "<a>", "schema": {"not": {}}, "end": ""}])", R"(["<a"])"),
+                 "structural_tag.structures[0].schema", "unsupported_value", "\"not\"");
+}
+
 TEST(Constraint, IsNoneWhereNothingIsAskedFor) {
   for (const char* fields : {"{}", R"({"response_format": {"type": "text"}})",
                              R"({"response_format": null, "regex": null, "ebnf": null})",

@@ -69,6 +69,40 @@ TEST_F(ApiTest, ForgetsCachedPrefixesWhenToldTo) {
   EXPECT_EQ(complete_ok(body)["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
 }
 
+// A prompt's step gives the first of five tokens; what was before does not count.
+TEST_F(ApiTest, ProfilesTheStepsBetweenStartAndStop) {
+  make_ready();
+  Json body = body_for(fake_prompt(7, 3), 5);
+  body["ignore_eos"] = true;
+  complete_ok(body_for(fake_prompt(9, 1), 3));
+  EXPECT_THAT(ask("/stop_profile", {}).body, HasSubstr("no profile runs"));
+  EXPECT_EQ(ask("/start_profile", {}).status, 200);
+  EXPECT_THAT(ask("/start_profile", {}).body, HasSubstr("runs already"));
+  complete_ok(body);
+  const Json profile = Json::parse(ask("/stop_profile", {}).body);
+  EXPECT_EQ(profile["steps"], 5);
+  EXPECT_EQ(profile["prefill_tokens"], 7);
+  EXPECT_EQ(profile["decode_tokens"], 4);
+  EXPECT_EQ(profile["phases"]["prefill"]["steps"], 1);
+  EXPECT_EQ(profile["phases"]["decode"]["steps"], 4);
+  EXPECT_EQ(profile["phases"]["mixed"]["steps"], 0);
+  EXPECT_GT(profile["seconds"].get<double>(), 0.0);
+  EXPECT_EQ(ask("/stop_profile", {}).status, 400);
+}
+
+TEST(StepProfile, HasTheExpertsTokensOfItsTime) {
+  EngineCounts begin, end;
+  begin.load.resize(1);
+  begin.load[0].counters.tokens_per_expert = {5, 1};
+  end.load = begin.load;
+  end.load[0].counters.tokens_per_expert = {5, 4};
+  end.load[0].counters.num_steps = 2;
+  const Json profile = profile_json(begin, end);
+  EXPECT_EQ(profile["layers"][0]["tokens"], Json({0, 3}));
+  EXPECT_EQ(profile["layers"][0]["steps"], 2);
+  EXPECT_EQ(profile["layers"][0]["imbalance"], 2.0);
+}
+
 TEST_F(ApiTest, ReportsAStepThatNeverReturns) {
   control_.before_forward = [this](int, const Batch&) -> Status {
     gate_.wait();

@@ -44,6 +44,7 @@ TEST(EngineMetrics, ShowWhatTheModelTakesAndWhoWasSentBack) {
   EngineInfo info;
   info.weight_load_seconds = 2.5;
   info.kv_cache_bytes = std::int64_t{3} << 29;
+  info.weight_bytes = std::int64_t{5} << 28;
   metrics.set_model(info);
   EngineStats stats;
   stats.waiting = 5;
@@ -51,6 +52,8 @@ TEST(EngineMetrics, ShowWhatTheModelTakesAndWhoWasSentBack) {
   const std::string text = metrics.render(stats, "ready");
   EXPECT_THAT(text, HasSubstr("halfbyte:weight_load_duration_seconds{model_name=\"m\"} 2.5\n"));
   EXPECT_THAT(text, HasSubstr("halfbyte:kv_cache_memory_usage_gb{model_name=\"m\"} 1.5\n"));
+  EXPECT_THAT(text, HasSubstr("halfbyte:weight_load_bytes{model_name=\"m\"} 1342177280\n"));
+  EXPECT_THAT(text, HasSubstr("halfbyte:weight_memory_usage_gb{model_name=\"m\"} 1.25\n"));
   EXPECT_THAT(text, HasSubstr("halfbyte:num_retracted_reqs{model_name=\"m\"} 2\n"));
 }
 

@@ -123,6 +123,8 @@ TEST(GenerateRequest, NamesFieldsAsTheyWereWritten) {
        {R"({"text": "a", "sampling_params": {"temperature": -1}})", "sampling_params.temperature"},
        {R"({"text": "a", "sampling_params": {"max_new_tokens": -1}})",
         "sampling_params.max_new_tokens"},
+       {R"({"text": "a", "sampling_params": {"max_new_tokens": 0, "min_new_tokens": 1}})",
+        "sampling_params.min_new_tokens"},
        {R"({"text": "a", "sampling_params": {"stop": [""]}})", "sampling_params.stop"},
        {R"({"text": "a", "sampling_params": {"sampling_seed": 1.5}})",
         "sampling_params.sampling_seed"},

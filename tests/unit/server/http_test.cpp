@@ -19,7 +19,9 @@
 namespace halfbyte::server {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using namespace std::chrono_literals;
 
 // A client's socket; reads wait 20 s at most.
@@ -106,6 +108,10 @@ class HttpTest : public ::testing::Test {
   void start(HttpOptions options = {}) {
     options.port = 0;
     options.num_threads = 2;
+    options.on_request = [this](const AccessRecord& record) {
+      const std::lock_guard lock(mutex_);
+      records_.push_back(record);
+    };
     auto server = HttpServer::start(
         options, [this](const HttpRequest& request) { return handle(request); },
         [](int, const std::string& message) { return message; });
@@ -119,9 +125,24 @@ class HttpTest : public ::testing::Test {
     return HttpResponse{.status = 200, .body = request.method + " " + request.path + request.body};
   }
 
+  // The first records, once there are so many; what comes later is another test's affair.
+  std::vector<AccessRecord> wait_for_records(std::size_t count) {
+    for (int i = 0; i < 2000; ++i) {
+      {
+        const std::lock_guard lock(mutex_);
+        if (records_.size() >= count) return records_;
+      }
+      std::this_thread::sleep_for(10ms);
+    }
+    ADD_FAILURE() << "fewer than " << count << " records";
+    return std::vector<AccessRecord>(count);
+  }
+
   std::shared_ptr<Scripted> stream_ = std::make_shared<Scripted>(true);
   std::shared_ptr<Scripted> whole_ = std::make_shared<Scripted>(false);
-  std::unique_ptr<HttpServer> server_;
+  std::mutex mutex_;
+  std::vector<AccessRecord> records_;
+  std::unique_ptr<HttpServer> server_;  // last: its threads use the above
 };
 
 std::string request_for(const std::string& path) {
@@ -277,6 +298,82 @@ TEST_F(HttpTest, RefusesABodyOverItsLimit) {
   chunked.send_text("POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nb\r\n");
   chunked.send_text("01234567890\r\n0\r\n\r\n");
   EXPECT_THAT(chunked.read_all(), HasSubstr("HTTP/1.1 413"));
+}
+
+std::string request_from(const std::string& origin, const std::string& path) {
+  return "GET " + path + " HTTP/1.1\r\nHost: a\r\nOrigin: " + origin +
+         "\r\nConnection: close\r\n\r\n";
+}
+
+TEST_F(HttpTest, LetsPagesOfOtherOriginsAskWhereTheyMay) {
+  start({.allowed_origins = {"http://friend"}});
+  const auto answer = [this](const std::string& request) {
+    Client client(server_->port());
+    client.send_text(request);
+    return client.read_all();
+  };
+  const std::string allow = "Access-Control-Allow-Origin: http://friend\r\n";
+  EXPECT_THAT(answer(request_from("http://friend", "/a")), HasSubstr(allow));
+  EXPECT_THAT(answer(request_from("http://other", "/a")), Not(HasSubstr("Access-Control")));
+  EXPECT_THAT(answer("OPTIONS /a HTTP/1.1\r\nHost: a\r\nOrigin: http://friend\r\n"
+                     "Connection: close\r\nAccess-Control-Request-Method: POST\r\n"
+                     "Access-Control-Request-Headers: authorization\r\n\r\n"),
+              AllOf(HasSubstr("HTTP/1.1 200"), HasSubstr(allow), HasSubstr("GET, POST, DELETE"),
+                    HasSubstr("Access-Control-Allow-Headers: authorization\r\n")));
+  Client streaming(server_->port());
+  streaming.send_text(request_from("http://friend", "/stream"));
+  EXPECT_THAT(streaming.read_until("\r\n\r\n"), HasSubstr(allow));
+  stream_->give(piece("x", true));
+}
+
+TEST_F(HttpTest, LetsNoPageOfAnotherOriginAskUnlessToldTo) {
+  start();
+  Client client(server_->port());
+  client.send_text(request_from("http://friend", "/a"));
+  EXPECT_THAT(client.read_all(), Not(HasSubstr("Access-Control")));
+}
+
+TEST_F(HttpTest, RecordsEachRequestAndWhatCameOfIt) {
+  start({.max_body_bytes = 10});
+  {
+    Client client(server_->port());
+    client.send_text("POST /e?secret=1 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
+    client.read_until("POST /ehi");
+    client.send_text(request_for("/stream"));
+    stream_->give(piece("four", true));
+    client.read_until("0\r\n\r\n");
+    wait_for_records(2);
+    client.send_text("POST /e HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n");
+    EXPECT_THAT(client.read_all(), HasSubstr("HTTP/1.1 413"));
+  }
+  const std::vector<AccessRecord> records = wait_for_records(3);
+  EXPECT_EQ(records[0].client, "127.0.0.1");
+  EXPECT_EQ(records[0].method, "POST");
+  EXPECT_EQ(records[0].path, "/e") << "without the query";
+  EXPECT_EQ(records[0].status, 200);
+  EXPECT_EQ(records[0].request_bytes, 2U);
+  EXPECT_EQ(records[0].response_bytes, 9U);
+  EXPECT_GE(records[0].seconds, 0.0);
+  EXPECT_EQ(records[1].path, "/stream");
+  EXPECT_EQ(records[1].status, 200);
+  EXPECT_EQ(records[1].response_bytes, 4U);
+  EXPECT_EQ(records[2].status, 413);
+  EXPECT_THAT(records[2].error, HasSubstr("larger than 10 bytes"));
+}
+
+TEST_F(HttpTest, RecordsThatAClientLeft) {
+  start();
+  {
+    Client first(server_->port());
+    Client second(server_->port());
+    first.send_text(request_for("/stream"));
+    first.read_until("\r\n\r\n");
+    second.send_text(request_for("/whole"));
+    while (server_->num_active() < 2)
+      std::this_thread::sleep_for(1ms);
+  }
+  for (const AccessRecord& record : wait_for_records(2))
+    EXPECT_EQ(record.status, 499) << record.path;
 }
 
 TEST_F(HttpTest, SaysWhyItCannotListen) {

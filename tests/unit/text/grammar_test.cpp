@@ -336,11 +336,9 @@ TEST(GrammarSource, BoundsWhatTheCompilerWouldRecurseInto) {
   invalid(regex_source(std::string(kMaxGrammarBytes + 1, 'a')), "bytes");
   invalid(regex_source(std::string(kMaxGrammarDepth + 1, '(')), "parentheses");
   invalid(ebnf_source("root ::= " + std::string(kMaxGrammarDepth + 1, '(')), "parentheses");
-  EXPECT_EQ(count_repetitions("(a{2}b{1,3}){4,5}c{7}"), 15U);
-  EXPECT_EQ(count_repetitions("[{]a{x}(b{3,})*"), 3U);
-  EXPECT_EQ(count_repetitions("))a{99999999999999999999999}"), 1000000U);
   invalid(regex_source("((a{1,30}){1,30}){1,30}"), "repetitions");
   invalid(ebnf_source("root ::= (\"a\"{200}){200}"), "repetitions");
+  invalid(ebnf_source("root ::= a {0, 200}\na ::= \"x\" {200}"), "repetitions");
   std::string rules;
   for (std::size_t i = 0; i <= kMaxGrammarRules; ++i)
     rules += "r ::= \"a\"\n";

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a peer asks for, and whether it is still there.
+#ifndef HALFBYTE_SERVER_HTTP_PEER_H_
+#define HALFBYTE_SERVER_HTTP_PEER_H_
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace halfbyte::server {
+
+/// What a peer has closed; what it may have sent before does not matter. A peer that is gone and
+/// one that has only ended its requests look alike (kSending) until something is sent to it: then
+/// the first resets the connection (kBoth).
+enum class HangUp { kNone, kSending, kBoth };
+/// Of a connected socket; does not wait.
+HangUp hang_up_of(int descriptor);
+
+/// "/path" of "/path?query" and of "http://host/path?query", which requests to a proxy have.
+std::string path_of(std::string_view target);
+
+using HeaderFields = std::vector<std::pair<std::string, std::string>>;
+/// What lets pages of `origin` read an answer; empty where they may not. `allowed`: origins, or "*"
+/// for any.
+HeaderFields cors_headers(const std::vector<std::string>& allowed, const std::string& origin);
+
+}  // namespace halfbyte::server
+
+#endif  // HALFBYTE_SERVER_HTTP_PEER_H_
