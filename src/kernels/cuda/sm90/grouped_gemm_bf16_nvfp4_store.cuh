@@ -59,9 +59,10 @@ struct Widths<160> {
 };
 
 /// Tokens that the epilogue works on at a time: a part of the width. Unrolled over all of them its
-/// code would not be in the instruction cache when a CTA comes to a width; quantising is more code.
+/// code would not be in the instruction cache when a CTA comes to a width; quantising is more code,
+/// and alphas of rows are more registers.
 constexpr int group_tokens(int width, int tiles, GemmOutput output) {
-  if (tiles == 1) return 16;
+  if (tiles == 1 || output == GemmOutput::kScaledRows) return 16;
   for (const int tokens : {32, 24, 40, 56}) {
     if (output == GemmOutput::kQuantized && tokens > 32) return 16;
     if (width % tokens == 0) return tokens;
