@@ -151,6 +151,7 @@ Result<EngineParts> load_engine_parts(const EngineOptions& options) {
   parts.info = make_info(config, *parts.models.front(), moe, model_options.max_context_tokens,
                          parts.num_blocks);
   parts.info.weight_load_seconds = load_time.count();
+  parts.info.weight_bytes = weights->used_bytes();
   parts.info.kv_cache_bytes =
       kv_bytes_per_block(config, options.kv_cache_dtype) * parts.num_blocks * num_ranks;
   return parts;
