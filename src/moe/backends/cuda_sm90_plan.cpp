@@ -184,6 +184,7 @@ Status check_tactics(const ExpertPlan& plan) {
     const auto tactic = find_sm90_tactic(name);
     if (tactic && std::find(known.begin(), known.end(), *tactic) != known.end()) continue;
     std::vector<std::string> names;
+    names.reserve(known.size());
     for (const Sm90Tactic& one : known)
       names.push_back(one.to_string());
     return {StatusCode::kInvalidArgument,
