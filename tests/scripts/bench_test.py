@@ -66,6 +66,29 @@ class BenchTest(unittest.TestCase):
         self.assertAlmostEqual(rows[0]["gbps"] * rows[0]["ms"] / (weights * 9 / 16 / 1e6), 1, delta=1e-3)
         self.assertAlmostEqual(rows[0]["gops"] * rows[0]["ms"] / (weights * 2 / 1e6), 1, delta=1e-3)
 
+    def test_rows_of_a_layer_go_to_a_file_and_from_there_into_a_picture(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = bench("layer", "--shape", "gsm-mini", "--tokens", "1,4", "--threads", "1", "--json", "layer.jsonl",
+                           folder=folder)
+            self.assertIn(b"of the limit", result.stdout)
+            with open(f"{folder}/layer.jsonl", encoding="utf-8") as file:
+                self.assertEqual([list(json.loads(line)) for line in file], [LAYER_KEYS, LAYER_KEYS])
+            result = bench("plot", "layer.jsonl", "--output", "layer.svg", folder=folder)
+            self.assertEqual((result.returncode, result.stdout), (0, b""), result.stderr)
+            with open(f"{folder}/layer.svg", encoding="utf-8") as file:
+                self.assertIn("gsm-mini, w4a16 on cpu", file.read())
+            self.assert_error(bench("plot", "layer.svg", "--output", "other.svg", folder=folder), "corrupt_data", "line 1")
+            self.assert_error(bench("plot", "none", "--output", "other.svg", folder=folder), "none: cannot be read")
+
+    def test_a_layer_on_a_device_that_is_not_there_says_what_inspect_backends_says(self):
+        answer = subprocess.run([HALFBYTE, "inspect", "backends", "--json"], stdout=subprocess.PIPE, timeout=120, check=True)
+        reports = json.loads(answer.stdout)["backends"]
+        reason = next(r["reason"] for r in reports if (r["transport"], r["backend"]) == ("local", "cuda_sm90"))
+        if "no CUDA device" not in reason and "not built" not in reason:
+            self.skipTest("there is a device")
+        result = bench("layer", "--shape", "gsm-mini", "--moe-runner-backend", "cuda_sm90")
+        self.assert_error(result, "unsupported", reason)
+
     def test_the_table_of_a_layer_names_its_columns(self):
         result = bench("layer", "--shape", "gsm-mini", "--experts", "8", "--moe-activation-mode", "w4a4_dynamic")
         heading, row = result.stdout.decode().splitlines()

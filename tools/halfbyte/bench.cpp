@@ -8,6 +8,7 @@ void add_bench(CLI::App& app) {
       app.add_subcommand("bench", "how fast a layer, an engine or a server is, and what limits it");
   command->require_subcommand(1);
   add_bench_layer(*command);
+  add_bench_plot(*command);
   add_bench_engine(*command);
   add_bench_serve(*command);
 }

@@ -209,14 +209,6 @@ void print_run(const Options& options, const ServeReport& report) {
              options.request_rate, at_a_time, to_text(report, !options.goodput.empty()));
 }
 
-void write_file(const std::string& path, const std::string& text, std::ios::openmode mode) {
-  std::ofstream file(path, std::ios::binary | mode);
-  file << text;
-  file.flush();
-  if (file) return;
-  exit_on_error({StatusCode::kNotFound, fmt::format("{}: cannot be written", path)});
-}
-
 PlotPoint plot_point(std::int64_t concurrency, const ServeReport& report) {
   return {concurrency > 0 ? concurrency : report.max_under_way,
           report.per_second(report.output_tokens), report.ttft.median, report.ttft.p99};

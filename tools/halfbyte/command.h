@@ -6,6 +6,7 @@
 #define HALFBYTE_TOOLS_HALFBYTE_COMMAND_H_
 
 #include <CLI/CLI.hpp>
+#include <ios>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -24,8 +25,9 @@ void add_inspect_backends(CLI::App& inspect);
 void add_check(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_tokenize(CLI::App& app);
-void add_bench(CLI::App& app);  // `bench layer`, `bench engine`, `bench serve`
+void add_bench(CLI::App& app);  // `bench layer`, `bench plot`, `bench engine`, `bench serve`
 void add_bench_layer(CLI::App& bench);
+void add_bench_plot(CLI::App& bench);
 void add_bench_engine(CLI::App& bench);
 void add_bench_serve(CLI::App& bench);
 
@@ -33,6 +35,8 @@ void add_bench_serve(CLI::App& bench);
 
 /// Options of the MoE layer (nvfp4-moe 11.2) that run, eval, check and plan share.
 void add_moe_options(CLI::App& command, MoeOptions& options);
+/// Those of them that say whether tactics are measured and where they are kept.
+void add_tuning_options(CLI::App& command, MoeOptions& options);
 /// Options of the engine beyond them: dtypes, token limits, --ignore-index.
 void add_engine_options(CLI::App& command, EngineOptions& options);
 /// Options that only size the token budget.
@@ -52,6 +56,8 @@ T value_or_exit(Result<T> result) {
 void exit_on_error(const TokenEvent& event);
 /// kNotFound unless `path` is a folder: told the same way by every command, before any file of it.
 void exit_unless_folder(const std::string& path, std::string_view wanted = kModelFolder);
+/// Exits on an error. `mode`: std::ios::trunc or std::ios::app.
+void write_file(const std::string& path, const std::string& text, std::ios::openmode mode);
 /// Prints one JSON object on stdout.
 void print_json(const nlohmann::ordered_json& json);
 /// A sink that prints "notice: ..." on stderr.

@@ -13,6 +13,7 @@ namespace halfbyte::tool {
 namespace {
 
 constexpr const char* kDispatchVariable = "HALFBYTE_MAX_DISPATCH_TOKENS_PER_RANK";
+constexpr const char* kCacheVariable = "HALFBYTE_CACHE_DIR";
 constexpr const char* kNvfp4DispatchVariable = "HALFBYTE_MOE_NVFP4_DISPATCH";
 
 constexpr const char* kMoeGroup = "Mixture of experts";
@@ -149,12 +150,9 @@ void add_math_options(CLI::App& command, MoeOptions& options) {
                          "--moe-fp4-quant", "fast needs a CUDA backend, none is built: use exact");
                    })
       ->group(kMoeGroup);
-  for (const std::string& accepted : {std::string("--disable-shared-experts-fusion"),
-                                      std::string("--disable-flashinfer-autotune")}) {
-    command.add_flag(accepted)
-        ->description("accepted: what it turns off is off here")
-        ->group(kMoeGroup);
-  }
+  command.add_flag("--disable-shared-experts-fusion")
+      ->description("accepted: what it turns off is off here")
+      ->group(kMoeGroup);
 }
 
 void add_rank_options(CLI::App& command, MoeOptions& options) {
@@ -245,7 +243,20 @@ void add_moe_options(CLI::App& command, MoeOptions& options) {
   add_runner_options(command, options);
   add_exchange_options(command, options);
   add_math_options(command, options);
+  add_tuning_options(command, options);
   add_rank_options(command, options);
+}
+
+void add_tuning_options(CLI::App& command, MoeOptions& options) {
+  command
+      .add_flag("!--disable-flashinfer-autotune", options.autotune,
+                "a CUDA backend measures no tactics when weights are loaded: its own choices run")
+      ->group(kMoeGroup);
+  command
+      .add_option("--cache-dir", options.cache_directory,
+                  "folder that keeps measured tactics for later starts; default: none is kept")
+      ->envname(kCacheVariable)
+      ->group(kMoeGroup);
 }
 
 void add_engine_options(CLI::App& command, EngineOptions& options) {

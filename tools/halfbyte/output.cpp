@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 
 #include "command.h"
 
@@ -33,6 +34,14 @@ void exit_unless_folder(const std::string& path, std::string_view wanted) {
   exit_on_error(
       {StatusCode::kNotFound,
        fmt::format("{}: {}; want {}", path, exists ? "not a folder" : "no such folder", wanted)});
+}
+
+void write_file(const std::string& path, const std::string& text, std::ios::openmode mode) {
+  std::ofstream file(path, std::ios::binary | mode);
+  file << text;
+  file.flush();
+  if (file) return;
+  exit_on_error({StatusCode::kNotFound, fmt::format("{}: cannot be written", path)});
 }
 
 void print_json(const nlohmann::ordered_json& json) {
