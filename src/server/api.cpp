@@ -201,9 +201,11 @@ HttpReply Api::handle(const HttpRequest& request) {
 HttpReply Api::route(const HttpRequest& request) {
   std::string allowed;  // methods of the path
   HttpResponse (*refuse)(const ApiError&) = error_response;
+  // The body is left out where it is written.
+  const std::string method = request.method == "HEAD" ? "GET" : request.method;
   for (const Route& route : routes()) {
     if (!matches(route.path, request.path)) continue;
-    if (request.method == route.method) return call(route, request);
+    if (method == route.method) return call(route, request);
     refuse = route.refuse;
     if (!allowed.empty()) allowed += ", ";
     allowed += route.method;

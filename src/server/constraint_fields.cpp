@@ -195,7 +195,7 @@ void ConstraintReader::read_tags(FieldReader& reader, std::string_view name, con
   for (std::size_t i = 0; structures != nullptr && i < structures->size() && !error_; ++i) {
     tags.push_back(read_tag((*structures)[i], fields.path_of(fmt::format("structures[{}]", i))));
   }
-  compile(reader, name, triggered_tags_source(triggers, tags));
+  if (!error_) compile(reader, name, triggered_tags_source(triggers, tags));
 }
 
 TriggeredTag ConstraintReader::read_tag(const Json& given, const std::string& path) {

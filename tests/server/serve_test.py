@@ -119,6 +119,13 @@ class Serving(unittest.TestCase):
         self.assertEqual(len(events(data.partition(b"\r\n\r\n")[2])), 5)
         raw.close()
 
+    def test_answers_head_as_get_without_the_body(self):
+        for path in ("/health", "/v1/models", "/metrics"):
+            status, headers, data = self.server.request("HEAD", path)
+            self.assertEqual((status, data), (200, b""), path)
+            self.assertGreater(int(headers["Content-Length"]), 0, path)
+        self.assertEqual(self.server.request("HEAD", "/v1/chat/completions")[0], 405)
+
     def test_answers_expect_100_continue(self):
         chat = json.dumps(chat_body("Hi", max_tokens=1)).encode()
         raw = self.server.send_raw(

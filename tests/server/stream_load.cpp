@@ -206,7 +206,9 @@ std::unique_ptr<Engine> start_engine(const Load& load, test::FakeControl& contro
 // Until the child, which is told the port, has ended; its exit status.
 int run_server(const Load& load, int port_pipe, pid_t client) {
   test::FakeControl control;
-  Api api({.model_names = {"fake"}, .version = "0"}, load_text());
+  ApiOptions options;
+  options.model_names = {"fake"};
+  Api api(options, load_text());
   api.set_ready(start_engine(load, control), load.context_tokens(), {});
   const auto http = HttpServer::start(
       {.port = 0}, [&api](const HttpRequest& request) { return api.handle(request); },
