@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Builds the GPU kernels, tests and benchmarks on a machine with a Hopper GPU and runs them.
-#   scripts/gpu_check.sh STEP...   with STEPs of: build test memcheck racecheck bench
-# GPU_DEPS names a folder with include/fmt and googletest/ (default: Debian's), GPU_BUILD the build
-# folder, OUT where logs and bench.json go, BENCH_FILTER the shapes to time.
+#   scripts/gpu_check.sh STEP...   with STEPs of: build test memcheck racecheck bench layer
+# GPU_DEPS names a folder with include/{fmt,CLI,nlohmann} and googletest/ (default: Debian's), GPU_BUILD the build
+# folder, OUT where logs, bench.json and layer.jsonl go, BENCH_FILTER the kernels' cases to time, BENCH_MODE the activation
+# mode, LAYER_CASES what `layer` times: SHAPE:TOKENS,... words.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${GPU_BUILD:-/tmp/halfbyte_gpu}
@@ -12,7 +13,7 @@ deps=${GPU_DEPS:-}
 if [ -z "$deps" ]; then
   deps=$build.deps
   mkdir -p "$deps/include"
-  ln -sfn /usr/include/fmt "$deps/include/fmt"
+  for headers in fmt CLI nlohmann; do ln -sfn "/usr/include/$headers" "$deps/include/$headers"; done
   ln -sfn /usr/src/googletest "$deps/googletest"
 fi
 
@@ -38,7 +39,16 @@ for step in "$@"; do
       compute-sanitizer --tool racecheck --error-exitcode 9 "$build/tests/gpu_kernels" --gtest_brief=1 \
         --gtest_filter="${SANITIZER_FILTER:-Combine*:*Nvfp4*}"
       ;;
-    bench) "$build/gpu_moe_layer_bench" "$out/bench.json" ${BENCH_FILTER:-} ;;
+    bench) "$build/gpu_moe_layer_bench" "$out/bench.json" "${BENCH_FILTER:-}" "${BENCH_MODE:-w4a16}" ;;
+    layer)
+      : >"$out/layer.jsonl"
+      for case in ${LAYER_CASES:-deepseek-v3-ep1:1,8,64 deepseek-v3-ep8:64,256,1024,4096,16384 qwen3-30b-a3b:1,8,64,512,4096}; do
+        "$build/halfbyte_layer_bench" layer --moe-runner-backend cuda_sm90 --moe-activation-mode "${BENCH_MODE:-w4a16}" \
+          --shape "${case%%:*}" --tokens "${case#*:}" --cache-dir "$out/tactics" --show-plan --json "$out/layer-part.jsonl"
+        cat "$out/layer-part.jsonl" >>"$out/layer.jsonl"
+      done
+      "$build/halfbyte_layer_bench" plot "$out/layer.jsonl" --output "$out/layer.svg" --title "${BENCH_MODE:-w4a16}"
+      ;;
     *) echo "unknown step $step" >&2; exit 2 ;;
   esac
 done

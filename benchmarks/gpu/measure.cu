@@ -27,32 +27,7 @@ __global__ void fill_kernel(
   }
 }
 
-__global__ void read_kernel(const uint4* src, std::int64_t count, std::uint32_t* sink) {
-  std::uint32_t sum = 0;
-  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
-  std::int64_t i = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x;
-  for (; i + 7 * stride < count; i += 8 * stride) {
-    uint4 v[8];
-#pragma unroll
-    for (int j = 0; j < 8; ++j)
-      v[j] = __ldcs(src + i + j * stride);
-#pragma unroll
-    for (int j = 0; j < 8; ++j)
-      sum ^= v[j].x ^ v[j].y ^ v[j].z ^ v[j].w;
-  }
-  if (sum == 0x12345678U) *sink = sum;
-}
-
 }  // namespace
-
-Status read_all(const void* src,
-                std::int64_t bytes,
-                std::uint32_t* sink,
-                const device::Stream& stream) {
-  read_kernel<<<132 * 8, 256, 0, stream.handle()>>>(static_cast<const uint4*>(src), bytes / 16,
-                                                    sink);
-  return device::launch_status("read");
-}
 
 Status fill_random(void* dst,
                    std::int64_t bytes,

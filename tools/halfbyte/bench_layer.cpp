@@ -40,7 +40,7 @@ constexpr const char* kDescription =
 constexpr std::int64_t kMaxTokens = 65536;
 constexpr std::int64_t kMaxExperts = 65536;
 constexpr int kMaxThreads = 4096;
-constexpr const char* kToStdout = "true";  // what CLI11 gives for an option without its value
+constexpr const char* kToStdout = "-";
 
 struct Options {
   std::string shape;
@@ -258,7 +258,8 @@ void add_bench_layer(CLI::App& bench) {
       ->add_option("--json", options->json,
                    "one JSON object a row: instead of the table, or into a FILE beside it")
       ->type_name("[FILE]")
-      ->expected(0, 1);
+      ->expected(0, 1)
+      ->default_str(kToStdout);  // without its value
   command->callback([options] { run_bench_layer(*options); });
 }
 
