@@ -249,8 +249,9 @@ void add_moe_options(CLI::App& command, MoeOptions& options) {
 
 void add_tuning_options(CLI::App& command, MoeOptions& options) {
   command
-      .add_flag("!--disable-flashinfer-autotune", options.autotune,
-                "a CUDA backend measures no tactics when weights are loaded: its own choices run")
+      .add_flag_callback(
+          "--disable-flashinfer-autotune", [&options] { options.autotune = false; },
+          "a CUDA backend measures no tactics when weights are loaded: its own choices run")
       ->group(kMoeGroup);
   command
       .add_option("--cache-dir", options.cache_directory,
