@@ -3,8 +3,6 @@
 // Whole MoE layers on one GPU, without the router: grouping, both GEMMs, combine; bf16 in and out.
 // Prints a table, and JSON lines to the file given as the first argument. A second argument selects
 // the cases whose NAME/TOKENS contains it, a third the mode: w4a16 (default), w4a4, w4a4_dynamic.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -24,14 +22,14 @@ namespace {
 constexpr double kMatrixFlops = 790e12;  // bf16, a library's 8192^3 product on this card
 
 struct NamedMode {
-  std::string_view name;
+  const char* name;
   ActivationMode mode;
 };
 constexpr NamedMode kModes[] = {{"w4a16", ActivationMode::kW4a16},
                                 {"w4a4", ActivationMode::kW4a4},
                                 {"w4a4_dynamic", ActivationMode::kW4a4Dynamic}};
 
-std::string_view name_of(ActivationMode mode) {
+const char* name_of(ActivationMode mode) {
   for (const NamedMode& named : kModes) {
     if (named.mode == mode) return named.name;
   }
@@ -112,6 +110,11 @@ double floor_us(const Case& c, const Work& work, double bandwidth) {
   return 1e6 * std::max(bytes / bandwidth, flops / kMatrixFlops);
 }
 
+void print_case(const Case& c) {
+  std::printf("%-10s T %5s%s %s ", c.name.c_str(), std::to_string(c.num_tokens).c_str(),
+              c.even ? " even" : "", name_of(c.mode));
+}
+
 void report(const Case& c,
             const Work& work,
             const std::string& kernel,
@@ -119,29 +122,30 @@ void report(const Case& c,
             double floor,
             bool chosen,
             std::FILE* json) {
-  fmt::print(
-      "{:10} T {:5}{} {} rows {:7.1f} experts {:5.1f} {:24}{} {:8.1f} us [{:.1f} {:.1f}] floor "
-      "{:7.1f} "
-      "{:4.1f}% target {:6.0f} best public {:6.1f} ({:.2f}x) {:4.0f} MHz {:3.0f} W\n",
-      c.name, c.num_tokens, c.even ? " even" : "", name_of(c.mode), work.routes, work.experts,
-      kernel, chosen ? "*" : " ", t.median_us, t.fastest_us, t.slowest_us, floor,
-      100 * floor / t.median_us, c.target_us, c.best_public_us, c.best_public_us / t.median_us,
-      t.power.sm_mhz, t.power.watts);
+  print_case(c);
+  std::printf(
+      "rows %7.1f experts %5.1f %-24s%s %8.1f us [%.1f %.1f] floor %7.1f %4.1f%% target %6.0f best "
+      "public %6.1f (%.2fx) %4.0f MHz %3.0f W\n",
+      work.routes, work.experts, kernel.c_str(), chosen ? "*" : " ", t.median_us, t.fastest_us,
+      t.slowest_us, floor, 100 * floor / t.median_us, c.target_us, c.best_public_us,
+      c.best_public_us / t.median_us, t.power.sm_mhz, t.power.watts);
   std::fflush(stdout);
   if (json == nullptr) return;
-  fmt::print(
+  std::fprintf(
       json,
-      R"({{"shape":"{}","tokens":{},"even":{},"mode":"{}","rows":{},"experts":{},"kernel":"{}","chosen":{},)"
-      R"("median_us":{:.2f},"fastest_us":{:.2f},"slowest_us":{:.2f},"floor_us":{:.2f},)"
-      R"("sm_mhz":{},"watts":{:.1f}}})"
+      R"({"shape":"%s","tokens":%s,"even":%s,"mode":"%s","rows":%g,"experts":%g,"kernel":"%s",)"
+      R"("chosen":%s,"median_us":%.2f,"fastest_us":%.2f,"slowest_us":%.2f,"floor_us":%.2f,)"
+      R"("sm_mhz":%g,"watts":%.1f})"
       "\n",
-      c.name, c.num_tokens, c.even, name_of(c.mode), work.routes, work.experts, kernel, chosen,
+      c.name.c_str(), std::to_string(c.num_tokens).c_str(), c.even ? "true" : "false",
+      name_of(c.mode), work.routes, work.experts, kernel.c_str(), chosen ? "true" : "false",
       t.median_us, t.fastest_us, t.slowest_us, floor, t.power.sm_mhz, t.power.watts);
   std::fflush(json);
 }
 
 std::string tile_name(const sm90::MoeDecodeTile& tile) {
-  return fmt::format("decode {}x{}", 32 * tile.row_groups, 8 * tile.token_blocks);
+  return "decode " + std::to_string(32 * tile.row_groups) + "x" +
+         std::to_string(8 * tile.token_blocks);
 }
 
 Status run_prefill(const Case& c,
@@ -162,7 +166,7 @@ Status run_prefill(const Case& c,
                                                              steps[static_cast<std::size_t>(i)], i,
                                                              tokens, properties, stream);
                               }));
-    report(c, work, fmt::format("prefill 256x{}", tokens), t, floor,
+    report(c, work, "prefill 256x" + std::to_string(tokens), t, floor,
            tokens == chosen && !takes_decode(c, work), json);
   }
   const auto part = [&](const std::function<Status(int)>& enqueue) {
@@ -179,13 +183,14 @@ Status run_prefill(const Case& c,
                             }));
   const double flops =
       4 * static_cast<double>(steps[0].routes * c.hidden_size * c.intermediate_size);
-  fmt::print(
-      "{:10} T {:5} gather {:.2f} us, gemm1 {:.1f} us ({:.0f} TFLOP/s, {:.0f} MHz, {:.0f} W), "
-      "gemm2 "
-      "{:.1f} us ({:.0f} TFLOP/s, {:.0f} MHz, {:.0f} W)\n",
-      c.name, c.num_tokens, gather.median_us, first.median_us, flops / first.median_us / 1e6,
-      first.power.sm_mhz, first.power.watts, second.median_us, flops / 2 / second.median_us / 1e6,
-      second.power.sm_mhz, second.power.watts);
+  print_case(c);
+  std::printf(
+      "gather %.2f us, gemm1 %.1f us (%.0f TFLOP/s, %.0f MHz, %.0f W), gemm2 %.1f us (%.0f "
+      "TFLOP/s, "
+      "%.0f MHz, %.0f W)\n",
+      gather.median_us, first.median_us, flops / first.median_us / 1e6, first.power.sm_mhz,
+      first.power.watts, second.median_us, flops / 2 / second.median_us / 1e6, second.power.sm_mhz,
+      second.power.watts);
   return {};
 }
 
@@ -197,12 +202,14 @@ Status report_quantizing(const Case& c,
   if (!c.quantized()) return {};
   HALFBYTE_ASSIGN_OR_RETURN(const Timing x,
                             time_graph(stream, 8, [&](int) { return layer.quantize(stream); }));
-  fmt::print("{:10} T {:5} grid_tokens {:.2f} us\n", c.name, c.num_tokens, x.median_us);
+  print_case(c);
+  std::printf("grid_tokens %.2f us\n", x.median_us);
   if (!c.dynamic()) return {};
   HALFBYTE_ASSIGN_OR_RETURN(const Timing h, time_graph(stream, 8, [&](int) {
                               return layer.activate(weights, layer.tile_tokens().back(), stream);
                             }));
-  fmt::print("{:10} T {:5} activate_tiles {:.2f} us\n", c.name, c.num_tokens, h.median_us);
+  print_case(c);
+  std::printf("activate_tiles %.2f us\n", h.median_us);
   return {};
 }
 
@@ -250,8 +257,8 @@ Status run_case(const Case& c,
   HALFBYTE_ASSIGN_OR_RETURN(const Timing combine, time_graph(stream, num_steps, [&](int i) {
                               return layer.combine(steps[static_cast<std::size_t>(i)], stream);
                             }));
-  fmt::print("{:10} T {:5} group_rows {:.2f} us, combine_rows {:.2f} us\n", c.name, c.num_tokens,
-             group.median_us, combine.median_us);
+  print_case(c);
+  std::printf("group_rows %.2f us, combine_rows %.2f us\n", group.median_us, combine.median_us);
   return {};
 }
 
@@ -270,13 +277,13 @@ Status run(const char* json_path, const std::string& filter, ActivationMode mode
   HALFBYTE_ASSIGN_OR_RETURN(const device::Stream stream, device::Stream::create());
   HALFBYTE_ASSIGN_OR_RETURN(const double bandwidth,
                             tool::measure_read_bandwidth(stream, 0, std::int64_t{4} << 30));
-  fmt::print("{}: {} SMs, read {:.2f} TB/s\n", properties.name, properties.num_multiprocessors,
-             bandwidth / 1e12);
+  std::printf("%s: %d SMs, read %.2f TB/s\n", properties.name.c_str(),
+              properties.num_multiprocessors, bandwidth / 1e12);
   std::FILE* json = json_path == nullptr ? nullptr : std::fopen(json_path, "w");
   Weights weights;
   for (Case c : cases()) {
     c.mode = mode;
-    if (fmt::format("{}/{}", c.name, c.num_tokens).find(filter) == std::string::npos) continue;
+    if ((c.name + "/" + std::to_string(c.num_tokens)).find(filter) == std::string::npos) continue;
     if (weights.num_local != c.num_local || weights.hidden_size != c.hidden_size) {
       weights = {};
       HALFBYTE_ASSIGN_OR_RETURN(weights, make_weights(c, c.hidden_size < 4096 ? 8 : 1, stream));
@@ -294,6 +301,6 @@ int main(int argc, char** argv) {
   const halfbyte::Status status =
       halfbyte::bench::run(argc > 1 ? argv[1] : nullptr, argc > 2 ? argv[2] : "",
                            halfbyte::bench::mode_of(argc > 3 ? argv[3] : "w4a16"));
-  if (!status.ok()) fmt::print(stderr, "{}\n", status.to_string());
+  if (!status.ok()) std::fprintf(stderr, "%s\n", status.to_string().c_str());
   return status.ok() ? 0 : 1;
 }

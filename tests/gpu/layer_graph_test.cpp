@@ -73,7 +73,7 @@ void expect_replays_to_follow(ActivationMode mode, std::int64_t tokens) {
   expect_changed("experts");
   if (mode != ActivationMode::kW4a4) return;
   for (DeviceLayer* layer : {&captured, &plain}) {
-    expect_ok((*layer)->set_input_scales({{{}, {4 * b.s1}}, {{}, {2 * b.s2}}}));
+    expect_ok((*layer)->set_input_scales({{{}, {3 * b.s1}}, {{}, {1.7F * b.s2}}}));
     layer->load(b);
   }
   expect_changed("input scales");
