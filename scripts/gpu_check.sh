@@ -33,11 +33,11 @@ for step in "$@"; do
       ;;
     memcheck)
       compute-sanitizer --tool memcheck --error-exitcode 9 "$build/tests/gpu_kernels" --gtest_brief=1 \
-        --gtest_filter="${SANITIZER_FILTER:-*Bound*Tail*:GroupRows*:Combine*:*Nvfp4*:*WithoutAnyRow*}"
+        --gtest_filter="${SANITIZER_FILTER:-*Tail:GridTokens*:ActivateTiles*:GroupRows*:Combine*:*Nvfp4*:*WithoutAnyRow*}"
       ;;
     racecheck)
       compute-sanitizer --tool racecheck --error-exitcode 9 "$build/tests/gpu_kernels" --gtest_brief=1 \
-        --gtest_filter="${SANITIZER_FILTER:-Combine*:*Nvfp4*}"
+        --gtest_filter="${SANITIZER_FILTER:-Combine*:*Nvfp4*:GridTokens*:ActivateTiles*}"
       ;;
     bench) "$build/gpu_moe_layer_bench" "$out/bench.json" "${BENCH_FILTER:-}" "${BENCH_MODE:-w4a16}" ;;
     layer)
