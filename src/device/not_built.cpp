@@ -69,7 +69,8 @@ Result<Graph> Graph::capture(const Stream& /*stream*/, const std::function<Statu
   return not_built();
 }
 Graph::~Graph() = default;
-Graph::Graph(Graph&& other) noexcept = default;
+// Written out: clang wants the handle used where every function is seen.
+Graph::Graph(Graph&& other) noexcept : handle_(other.handle_) {}
 Graph& Graph::operator=(Graph&& other) noexcept = default;
 Status Graph::launch(const Stream& /*stream*/) const {
   return not_built();
