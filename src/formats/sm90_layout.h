@@ -47,9 +47,10 @@ struct WeightShape {
   bool operator==(const WeightShape&) const = default;
 };
 
-/// Padded sizes: each half to 64 rows (128 when there is one half), columns to 64.
+/// Padded sizes: each half to 64 rows (128 when there is one half), columns to `col_unit`.
 struct WeightLayout {
   WeightShape shape;
+  std::int64_t col_unit = kCellCols;  // a multiple of kCellCols
 
   HALFBYTE_HOST_DEVICE constexpr std::int64_t padded_half_rows() const {
     const std::int64_t unit = kRowAlignment / shape.num_halves;
@@ -59,7 +60,7 @@ struct WeightLayout {
     return shape.num_halves * padded_half_rows();
   }
   HALFBYTE_HOST_DEVICE constexpr std::int64_t padded_cols() const {
-    return (shape.cols + kCellCols - 1) / kCellCols * kCellCols;
+    return (shape.cols + col_unit - 1) / col_unit * col_unit;
   }
   HALFBYTE_HOST_DEVICE constexpr std::int64_t row_cells() const { return rows() / kCellRows; }
   HALFBYTE_HOST_DEVICE constexpr std::int64_t col_cells() const {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cuda/sm90/grouped_gemm_bf16_nvfp4.h"
+#include "kernels/cuda/sm90/grouped_gemm_fp8_nvfp4.h"
 #include "kernels/cuda/sm90/moe_decode_bf16_nvfp4.h"
 #include "kernels/cuda/sm90/token_tiles.h"
 
@@ -97,6 +98,30 @@ TEST(GroupedGemmConfig, TakesAWidthThatFewExpertsExceed) {
   EXPECT_EQ(select_config(shape, h200()).tile_tokens, 64);
   shape.rows_per_expert = 4096;
   EXPECT_GE(select_config(shape, h200()).tile_tokens, 128);
+}
+
+TEST(GroupedGemmFp8Config, FitsSharedMemory) {
+  for (const int tokens : list_fp8_tile_tokens()) {
+    const GroupedGemmFp8Shape shape = {fp8_layout({384, 2, 2048, 7168}), GemmOutput::kActivated};
+    const GroupedGemmFp8Config config = make_config(shape, tokens, h200());
+    const int ctas = fp8_ctas_per_multiprocessor(tokens);
+    EXPECT_LE(ctas * (config.shared_bytes + 1024), 228 * 1024) << config.to_string();
+    EXPECT_LE(config.shared_bytes, h200().shared_memory_bytes) << config.to_string();
+    EXPECT_GE(config.num_stages, 4);
+    EXPECT_EQ(config.num_ctas % fp8_cluster_ctas(tokens), 0);
+  }
+}
+
+// Two 4-byte parts of a lane's 16 columns go to each of the tensor core's steps.
+TEST(Fp8TokenPosition, IsAPermutationThatKeepsAGroupInALane) {
+  std::vector<bool> seen(128, false);
+  for (int k = 0; k < 128; ++k) {
+    const int position = fp8_token_position(k);
+    seen[static_cast<std::size_t>(position)] = true;
+    EXPECT_EQ(position % 16 / 4, k % 64 / 16);
+    EXPECT_EQ(position / 32, k / 64 * 2 + k % 16 / 8);
+  }
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), true), 128);
 }
 
 // One group a lane: columns 16q .. 16q + 15 are lane q's, in four steps.

@@ -209,6 +209,35 @@ TEST_P(QuantizedExperts, ATokenThatIsNotFiniteChangesNoOther) {
   }
 }
 
+// Mode w4a8 against exact products (nvfp4-moe 8.3's table); its stages are held to their bounds by
+// fp8_experts_test. Everything at once: gate and up, experts and rows that differ, tails.
+TEST(Fp8Experts, RowsAreAsNearTheExactOnesAsTheModeAllows) {
+  if (device::num_devices() == 0) GTEST_SKIP() << "needs a GPU";
+  constexpr ActivationMode kMode = ActivationMode::kW4a8;
+  for (const auto& backend : backends_of(read_device_limits({DeviceKind::kCuda, 0}, 1).value())) {
+    const test::TestLayer layer =
+        test::random_layer({.hidden_size = 528, .intermediate_size = 240, .num_experts = 5}, 7);
+    if (!backend->can_run(layer.spec, kMode).ok()) continue;
+    OnDevice on_device(backend, layer, kMode, 700);
+    for (const std::int64_t num_tokens : {0, 1, 64, 700}) {
+      SCOPED_TRACE(testing::Message() << backend->name() << ", " << num_tokens);
+      const test::TestTokens tokens = test::random_tokens(layer.spec, num_tokens, 8);
+      const test::TestRoutes routes(layer.spec, tokens);
+      const std::vector<float> got = on_device.run(tokens, routes);
+      const auto hidden = static_cast<std::size_t>(layer.spec.hidden_size);
+      for (std::size_t route = 0; route < routes.route_row.size(); ++route) {
+        EXPECT_LE(
+            reference::rel_l2(std::span(got).subspan(route * hidden, hidden),
+                              reference_row(layer, ActivationMode::kW4a16, tokens, routes, route)),
+            0.08)
+            << "route " << route;
+      }
+      on_device.poison(0xFF);
+      EXPECT_EQ(got, on_device.run(tokens, routes));
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Modes,
                          QuantizedExperts,
                          testing::Values(ActivationMode::kW4a4, ActivationMode::kW4a4Dynamic),

@@ -33,6 +33,12 @@ inline double gemm_bound(std::int64_t k, double magnitude) {
   return (static_cast<double>(k) / 16 + 1) * 0x1p-22 * magnitude;
 }
 
+/// How a stage rounds beside the order of its sums.
+struct StageRounding {
+  const std::vector<double>* products = nullptr;  // of each sum, absolute; null: exact products
+  double h = 0x1p-8;                              // of h as it is stored, relative
+};
+
 class LayerStep {
  public:
   LayerStep(const LayerCase& c, unsigned seed) : c_(c), random_(seed) {
@@ -121,6 +127,37 @@ class LayerStep {
     EXPECT_EQ(wrong, 0) << "rows: worst error over bound " << worst;
   }
 
+  /// |h - want| over its bound. The activation's derivatives are at most 1.2 * |u + beta| in g and
+  /// |silu(g)| in u; then 2^-20 of the approximation and what storing h rounds.
+  double h_error(std::size_t route,
+                 std::size_t index,
+                 const std::vector<double>& sums,
+                 const std::vector<double>& magnitudes,
+                 double value,
+                 const StageRounding& rounding = {}) const {
+    const auto e = static_cast<std::size_t>(routes.route_expert[route]);
+    const bool gated = c_.activation.gated();
+    const std::size_t up_index =
+        gated ? index + static_cast<std::size_t>(c_.intermediate_size) : index;
+    const double alpha_g = gated ? alpha_gate_host[e] : 0;
+    const double alpha_u = alpha_up_host[e];
+    const double g = sums[index] * alpha_g;
+    const double u = sums[up_index] * alpha_u;
+    const auto error = [&](std::size_t i) {
+      return gemm_bound(c_.hidden_size, magnitudes[i]) +
+             (rounding.products == nullptr ? 0 : (*rounding.products)[i]) +
+             std::abs(sums[i]) * 0x1p-23;
+    };
+    const double dg = error(index) * alpha_g;
+    const double du = error(up_index) * alpha_u;
+    const double want = activate(g, u);
+    const double in_u = gated ? std::abs(g) : 2 * std::abs(u) + du;
+    const double bound = 1.2 * (std::abs(u) + std::abs(double{c_.activation.beta})) * dg +
+                         in_u * du + 1.2 * dg * du +
+                         std::abs(want) * (rounding.h + 0x1p-20) * 1.01 + 1e-38;
+    return std::abs(value - want) / bound;
+  }
+
  private:
   std::vector<float> alphas(double unit) {
     std::vector<float> values;
@@ -159,34 +196,6 @@ class LayerStep {
     const double limit = a.limit;
     const double gate = std::min(g, limit);
     return gate * sigmoid(double{a.alpha} * gate) * (std::clamp(u, -limit, limit) + double{a.beta});
-  }
-
-  /// |h - want| over its bound. The activation's derivatives are at most 1.2 * |u + beta| in g and
-  /// |silu(g)| in u; then 2^-20 of the approximation and half a bf16 step.
-  double h_error(std::size_t route,
-                 std::size_t index,
-                 const std::vector<double>& sums,
-                 const std::vector<double>& magnitudes,
-                 double value) const {
-    const auto e = static_cast<std::size_t>(routes.route_expert[route]);
-    const bool gated = c_.activation.gated();
-    const std::size_t up_index =
-        gated ? index + static_cast<std::size_t>(c_.intermediate_size) : index;
-    const double alpha_g = gated ? alpha_gate_host[e] : 0;
-    const double alpha_u = alpha_up_host[e];
-    const double g = sums[index] * alpha_g;
-    const double u = sums[up_index] * alpha_u;
-    const double dg =
-        (gemm_bound(c_.hidden_size, magnitudes[index]) + std::abs(sums[index]) * 0x1p-23) * alpha_g;
-    const double du =
-        (gemm_bound(c_.hidden_size, magnitudes[up_index]) + std::abs(sums[up_index]) * 0x1p-23) *
-        alpha_u;
-    const double want = activate(g, u);
-    const double in_u = gated ? std::abs(g) : 2 * std::abs(u) + du;
-    const double bound = 1.2 * (std::abs(u) + std::abs(double{c_.activation.beta})) * dg +
-                         in_u * du + 1.2 * dg * du + std::abs(want) * (0x1p-8 + 0x1p-20) * 1.01 +
-                         1e-38;
-    return std::abs(value - want) / bound;
   }
 
   LayerCase c_;

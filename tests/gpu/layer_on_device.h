@@ -45,7 +45,7 @@ inline LayerInput random_input(const MoeSpec& spec, std::int64_t num_tokens, uns
 
 /// Every mode that runs on Hopper.
 inline constexpr ActivationMode kModes[] = {ActivationMode::kW4a16, ActivationMode::kW4a4,
-                                            ActivationMode::kW4a4Dynamic};
+                                            ActivationMode::kW4a4Dynamic, ActivationMode::kW4a8};
 
 inline ExpertInputScales input_scales_of(const test::TestLayer& layer) {
   return {{{}, {layer.s1}}, {{}, {layer.s2}}};

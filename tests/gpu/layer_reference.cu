@@ -18,6 +18,54 @@ __device__ double e4m3(unsigned byte) {
   return exponent == 0 ? ldexp(mantissa, -9) : ldexp(8 + mantissa, exponent - 10);
 }
 
+__device__ double sum_over_lanes(double v) {
+  for (int d = 16; d > 0; d /= 2)
+    v += __shfl_xor_sync(~0U, v, d);
+  return v;
+}
+
+__device__ double max_over_lanes(double v) {
+  for (int d = 16; d > 0; d /= 2)
+    v = fmax(v, __shfl_xor_sync(~0U, v, d));
+  return v;
+}
+
+/// One warp an output; a step of 32 columns at a time, in the order of the tensor core's: lanes of
+/// a quarter have eight columns, quarters are 16 apart.
+__global__ void fp8_gemm_kernel(const float* weights,
+                                int rows,
+                                int cols,
+                                const double* a,
+                                const std::int32_t* route_expert,
+                                double* sum,
+                                double* magnitude,
+                                double* largest) {
+  const std::int64_t route = blockIdx.x;
+  const int lane = static_cast<int>(threadIdx.x);
+  const int row = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
+  if (row >= rows) return;
+  const float* w = weights + (std::int64_t{route_expert[route]} * rows + row) * cols;
+  double total = 0;
+  double block_sum = 0;
+  double absolute = 0;
+  double tops = 0;
+  for (int step = 0; step * 32 < (cols + 127) / 128 * 128; ++step) {
+    if (step % 4 == 0) block_sum = 0;
+    const int k = step / 2 * 64 + lane / 8 * 16 + step % 2 * 8 + lane % 8;
+    const double product = k < cols ? a[route * cols + k] * w[k] : 0;
+    const double before = fabs(block_sum);
+    const double part = sum_over_lanes(product);
+    total += part;
+    block_sum += part;
+    absolute += sum_over_lanes(fabs(product));
+    tops += fmax(before, max_over_lanes(fabs(product)));
+  }
+  if (lane != 0) return;
+  sum[route * rows + row] = total;
+  magnitude[route * rows + row] = absolute;
+  largest[route * rows + row] = tops;
+}
+
 /// One warp an output.
 __global__ void gemm_kernel(CanonicalOnDevice w,
                             const std::uint16_t* a,
@@ -42,13 +90,15 @@ __global__ void gemm_kernel(CanonicalOnDevice w,
     total += product;
     absolute += fabs(product);
   }
-  for (int d = 16; d > 0; d /= 2) {
-    total += __shfl_xor_sync(~0U, total, d);
-    absolute += __shfl_xor_sync(~0U, absolute, d);
-  }
+  total = sum_over_lanes(total);
+  absolute = sum_over_lanes(absolute);
   if (lane != 0) return;
   sum[std::int64_t{route} * w.rows + row] = total;
   magnitude[std::int64_t{route} * w.rows + row] = absolute;
+}
+
+dim3 grid_of(int num_routes, int rows) {
+  return {static_cast<unsigned>(num_routes), static_cast<unsigned>((rows + 7) / 8)};
 }
 
 }  // namespace
@@ -63,9 +113,23 @@ void reference_gemm(const CanonicalOnDevice& weights,
                     double* magnitude,
                     const device::Stream& stream) {
   if (num_routes == 0) return;
-  const dim3 grid(static_cast<unsigned>(num_routes), static_cast<unsigned>((weights.rows + 7) / 8));
-  gemm_kernel<<<grid, dim3(32, 8), 0, stream.handle()>>>(weights, a, a_stride, a_row, route_expert,
-                                                         sum, magnitude);
+  gemm_kernel<<<grid_of(num_routes, weights.rows), dim3(32, 8), 0, stream.handle()>>>(
+      weights, a, a_stride, a_row, route_expert, sum, magnitude);
+}
+
+void reference_gemm(const float* weights,
+                    int rows,
+                    int cols,
+                    const double* a,
+                    const std::int32_t* route_expert,
+                    int num_routes,
+                    double* sum,
+                    double* magnitude,
+                    double* largest,
+                    const device::Stream& stream) {
+  if (num_routes == 0) return;
+  fp8_gemm_kernel<<<grid_of(num_routes, rows), dim3(32, 8), 0, stream.handle()>>>(
+      weights, rows, cols, a, route_expert, sum, magnitude, largest);
 }
 
 }  // namespace halfbyte::test

@@ -30,6 +30,20 @@ void reference_gemm(const CanonicalOnDevice& weights,
                     double* magnitude,
                     const device::Stream& stream);
 
+/// The same of E4M3 products, as plain values: weights [experts, rows, cols], and a row of `a`
+/// [routes, cols] each. `largest` is the sum, over the tensor core's steps of 32 columns
+/// (formats/sm90_fp8_layout.h), of the step's largest |a w| or |sum so far of its 128 columns|.
+void reference_gemm(const float* weights,
+                    int rows,
+                    int cols,
+                    const double* a,
+                    const std::int32_t* route_expert,
+                    int num_routes,
+                    double* sum,
+                    double* magnitude,
+                    double* largest,
+                    const device::Stream& stream);
+
 }  // namespace halfbyte::test
 
 #endif  // HALFBYTE_TESTS_GPU_LAYER_REFERENCE_H_

@@ -188,12 +188,8 @@ double fp32_gemm_bound(double abs_sum, std::int64_t longest_chain) {
   return static_cast<double>(longest_chain) * 0x1p-24 * abs_sum;
 }
 
-double tensor_core_gemm_bound(double abs_sum,
-                              std::int64_t cols,
-                              std::int64_t split_parts,
-                              bool w4a8) {
-  const double chain = static_cast<double>(cols) / 16.0 + static_cast<double>(split_parts);
-  return (chain * 0x1p-22 + (w4a8 ? 0x1p-11 : 0.0)) * abs_sum;
+double tensor_core_gemm_bound(double abs_sum, std::int64_t cols, std::int64_t split_parts) {
+  return (static_cast<double>(cols) / 16.0 + static_cast<double>(split_parts)) * 0x1p-22 * abs_sum;
 }
 
 double rel_l2(std::span<const float> got, std::span<const double> want) {

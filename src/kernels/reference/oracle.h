@@ -54,11 +54,8 @@ bool fp32_sums_are_exact(const std::uint8_t* x_codes,
 /// Hard bounds of one element of one GEMM stage; `abs_sum` = sum |x| |w| times |alpha|.
 /// IEEE fp32 sums: longest chain of additions * 2^-24.
 double fp32_gemm_bound(double abs_sum, std::int64_t longest_chain);
-/// bf16 tensor cores: (K / 16 + split parts) * 2^-22; w4a8 on a GPU adds 2^-11.
-double tensor_core_gemm_bound(double abs_sum,
-                              std::int64_t cols,
-                              std::int64_t split_parts,
-                              bool w4a8);
+/// bf16 tensor cores: (K / 16 + split parts) * 2^-22.
+double tensor_core_gemm_bound(double abs_sum, std::int64_t cols, std::int64_t split_parts);
 
 /// ||got - want|| / ||want||; 0 when both are zero, infinity when only `want` is, NaN when `got`
 /// has one.

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NVFP4 experts on a Hopper GPU: activations as given (w4a16), or on the NVFP4 grid and multiplied
-// as bf16 (w4a4, w4a4_dynamic). A build without CUDA has it too, for its plans; the device says
-// that it is not there.
+// NVFP4 experts on a Hopper GPU: activations as given (w4a16), on the NVFP4 grid and multiplied as
+// bf16 (w4a4, w4a4_dynamic), or everything in E4M3 (w4a8). A build without CUDA has it too, for its
+// plans; the device says that it is not there.
 #include <memory>
 
 #include "kernels/cuda/sm90/activate_tiles.h"
 #include "kernels/cuda/sm90/grid_tokens.h"
 #include "kernels/cuda/sm90/token_tiles.h"
 #include "moe/backends/cuda_backend.h"
+#include "moe/backends/cuda_sm90_fp8_plan.h"
 #include "moe/backends/cuda_sm90_plan.h"
 #include "moe/backends/cuda_sm90_weights.h"
 #include "moe/backends/host_backend.h"
@@ -24,7 +25,7 @@ struct Launch {
   void* rows;  // of the output
   Workspace workspace;
   const device::Stream& stream;
-  Sm90Workspace at;
+  Sm90Workspace at = {};  // not of w4a8
 
   bool quantized() const { return is_w4a4(plan.mode); }
   bool dynamic() const { return plan.mode == ActivationMode::kW4a4Dynamic; }
@@ -134,6 +135,63 @@ Status run_step(const Launch& launch, const Sm90Step& step) {
   return step.decode ? run_decode(launch, step) : run_prefill(launch, step);
 }
 
+// Rows of x, or of h in fp32, as an operand.
+Status quantize_fp8(const Launch& launch,
+                    const sm90::QuantizeTokensArgs& rows,
+                    std::int64_t cols,
+                    int tile_tokens,
+                    const Sm90Fp8Operand& operand) {
+  sm90::QuantizeTokensArgs args = rows;
+  args.expert_offset = launch.tokens.expert_offset;
+  args.expert_count = launch.tokens.expert_count;
+  args.dst = launch.workspace.at<std::uint8_t>(operand.tiles);
+  args.scale = launch.workspace.at<float>(operand.scales);
+  return sm90::launch_quantize_tokens(static_cast<int>(launch.plan.shard.num_local_experts),
+                                      launch.max_routes(), cols, tile_tokens, args,
+                                      launch.stream.handle());
+}
+
+sm90::GroupedGemmFp8Args fp8_args(const Launch& launch,
+                                  const Sm90Fp8Operand& operand,
+                                  const device::DeviceBuffer& weights,
+                                  const device::DeviceBuffer& row_factor) {
+  sm90::GroupedGemmFp8Args args;
+  args.tokens = launch.workspace.at<std::uint8_t>(operand.tiles);
+  args.token_scale = launch.workspace.at<float>(operand.scales);
+  args.expert_offset = launch.tokens.expert_offset;
+  args.expert_count = launch.tokens.expert_count;
+  args.weights = weights.as<std::uint8_t>();
+  args.row_factor = row_factor.as<float>();
+  args.activation = launch.plan.spec.activation;
+  return args;
+}
+
+Status run_fp8_gate_up(const Launch& launch, const Sm90Fp8Step& step, const Sm90Fp8Workspace& at) {
+  const bool gated = launch.plan.spec.activation.gated();
+  HALFBYTE_RETURN_IF_ERROR(
+      quantize_fp8(launch, {.x = launch.tokens.x.data, .route_row = launch.tokens.route_row},
+                   launch.plan.spec.hidden_size, step.gate_up_config.tile_tokens, at.x));
+  sm90::GroupedGemmFp8Args args =
+      fp8_args(launch, at.x, launch.prepared.gate_up, launch.prepared.gate_up_factor);
+  args.alpha[0] = launch.prepared.alpha_of(launch.plan, gated ? kGate : kUp);
+  args.alpha[1] = launch.prepared.alpha_of(launch.plan, kUp);
+  args.output = launch.workspace.data + at.h_rows;
+  return sm90::launch(step.gate_up, step.gate_up_config, args, launch.stream.handle());
+}
+
+Status run_fp8_step(const Launch& launch, const Sm90Fp8Step& step) {
+  const Sm90Fp8Workspace at = sm90_fp8_workspace(launch.plan);
+  HALFBYTE_RETURN_IF_ERROR(run_fp8_gate_up(launch, step, at));
+  HALFBYTE_RETURN_IF_ERROR(
+      quantize_fp8(launch, {.x = launch.workspace.data + at.h_rows, .f32 = true},
+                   launch.plan.shard.intermediate_size, step.down_config.tile_tokens, at.h));
+  sm90::GroupedGemmFp8Args args =
+      fp8_args(launch, at.h, launch.prepared.down, launch.prepared.down_factor);
+  args.alpha[0] = launch.prepared.alpha_of(launch.plan, kDown);
+  args.output = launch.rows;
+  return sm90::launch(step.down, step.down_config, args, launch.stream.handle());
+}
+
 class Sm90Backend final : public CudaBackend {
  public:
   std::string_view name() const override { return "cuda_sm90"; }
@@ -194,8 +252,12 @@ class Sm90Backend final : public CudaBackend {
                      void* rows,
                      Workspace workspace,
                      const device::Stream& stream) override {
-    return run_step({plan, static_cast<const PreparedSm90Experts&>(prepared), tokens, rows,
-                     workspace, stream, sm90_workspace(plan)},
+    const auto& experts = static_cast<const PreparedSm90Experts&>(prepared);
+    if (plan.mode == ActivationMode::kW4a8) {
+      return run_fp8_step({plan, experts, tokens, rows, workspace, stream},
+                          choose_sm90_fp8_step(plan, tokens.num_rows));
+    }
+    return run_step({plan, experts, tokens, rows, workspace, stream, sm90_workspace(plan)},
                     choose_sm90_step(plan, tokens.num_rows));
   }
 
@@ -206,13 +268,21 @@ Status Sm90Backend::launch_every_step(const ExpertPlan& plan,
                                       const PreparedExpertWeights& prepared,
                                       Workspace workspace,
                                       const device::Stream& stream) {
+  const auto& experts = static_cast<const PreparedSm90Experts&>(prepared);
+  if (plan.mode == ActivationMode::kW4a8) {
+    for (const auto& range : list_sm90_fp8_steps(plan)) {
+      const DispatchedTokens tokens = step_without_routes(plan, range.first_tokens, workspace);
+      HALFBYTE_RETURN_IF_ERROR(
+          run_fp8_step({plan, experts, tokens, nullptr, workspace, stream}, range.step));
+    }
+    return {};
+  }
   for (const Sm90Range& range : list_sm90_steps(plan)) {
     DispatchedTokens tokens = step_without_routes(plan, range.first_tokens, workspace);
     // Any rows will do, since no route reads them.
     tokens.x.data = workspace.data + sm90_workspace(plan).x_grid;
-    HALFBYTE_RETURN_IF_ERROR(run_step({plan, static_cast<const PreparedSm90Experts&>(prepared),
-                                       tokens, nullptr, workspace, stream, sm90_workspace(plan)},
-                                      range.step));
+    HALFBYTE_RETURN_IF_ERROR(run_step(
+        {plan, experts, tokens, nullptr, workspace, stream, sm90_workspace(plan)}, range.step));
   }
   return {};
 }

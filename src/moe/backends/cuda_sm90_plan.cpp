@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "kernels/cuda/sm90/activate_tiles.h"
+#include "moe/backends/cuda_sm90_fp8_plan.h"
 #include "moe/backends/cuda_sm90_tactics.h"
 #include "moe/backends/host_backend.h"
 
@@ -160,7 +161,7 @@ void lay_out(ExpertPlan& plan) {
 }
 
 Status check_options(const ExpertPlan& request) {
-  if (!request.exact_float32 || is_w4a4(request.mode)) return {};
+  if (!request.exact_float32 || request.mode != ActivationMode::kW4a16) return {};
   return refuse("h is rounded to bf16 between the GEMMs, so --dtype float32 cannot be kept");
 }
 
@@ -234,10 +235,8 @@ void state_formats(ExpertPlan& plan) {
 
 Status check_sm90_spec(const MoeSpec& spec, ActivationMode mode) {
   HALFBYTE_RETURN_IF_ERROR(check_cuda_spec("cuda_sm90", spec));
-  if (mode == ActivationMode::kW4a16 || is_w4a4(mode)) return {};
-  return refuse(
-      fmt::format("mode {} has no kernels here yet: use w4a16, which takes the same checkpoints",
-                  activation_mode_name(mode)));
+  if (mode != ActivationMode::kAuto) return {};
+  return refuse("want a mode, got auto");
 }
 
 Result<ExpertPlan> plan_sm90(ExpertPlan request) {
@@ -245,13 +244,17 @@ Result<ExpertPlan> plan_sm90(ExpertPlan request) {
   HALFBYTE_RETURN_IF_ERROR(complete_request(request));
   // Rows as narrow as the output, so that nothing is lost twice and no byte moves for nothing.
   request.row_dtype = request.spec.y_dtype == DType::kBf16 ? DType::kBf16 : DType::kF32;
-  HALFBYTE_RETURN_IF_ERROR(check_kernels(request));
-  HALFBYTE_RETURN_IF_ERROR(check_tactics(request));
   request.backend = "cuda_sm90";
   request.token_layout = TokenLayout::kTokenMajor;
+  request.prepared_bytes = sm90_gate_up(request).bytes() + sm90_down(request).bytes();
+  if (request.mode == ActivationMode::kW4a8) {
+    HALFBYTE_RETURN_IF_ERROR(plan_sm90_fp8(request));
+    return request;
+  }
+  HALFBYTE_RETURN_IF_ERROR(check_kernels(request));
+  HALFBYTE_RETURN_IF_ERROR(check_tactics(request));
   state_formats(request);
   request.prepared_layout = fmt::format("{} v{}", sm90::kLayoutName, sm90::kLayoutVersion);
-  request.prepared_bytes = sm90_gate_up(request).bytes() + sm90_down(request).bytes();
   lay_out(request);
   request.kernels = describe_steps(list_sm90_steps(request));
   return request;
@@ -267,6 +270,7 @@ Sm90Step choose_sm90_step(const ExpertPlan& plan, std::int64_t num_tokens) {
 }
 
 std::vector<TacticList> list_sm90_tactics(const ExpertPlan& plan) {
+  if (plan.mode == ActivationMode::kW4a8) return {};
   std::vector<TacticList> lists;
   for (const std::int64_t num_tokens : token_buckets(plan.capacity_tokens)) {
     const Sm90Tactic own = own_tactic(plan, num_tokens);
@@ -298,11 +302,13 @@ std::vector<Sm90Range> list_sm90_steps(const ExpertPlan& plan) {
 }
 
 sm90::WeightLayout sm90_gate_up(const ExpertPlan& plan) {
-  return decode_shape(plan, {}).gate_up();
+  const sm90::WeightLayout layout = decode_shape(plan, {}).gate_up();
+  return plan.mode == ActivationMode::kW4a8 ? sm90::fp8_layout(layout.shape) : layout;
 }
 
 sm90::WeightLayout sm90_down(const ExpertPlan& plan) {
-  return decode_shape(plan, {}).down();
+  const sm90::WeightLayout layout = decode_shape(plan, {}).down();
+  return plan.mode == ActivationMode::kW4a8 ? sm90::fp8_layout(layout.shape) : layout;
 }
 
 Sm90Workspace sm90_workspace(const ExpertPlan& plan) {

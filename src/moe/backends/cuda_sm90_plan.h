@@ -24,7 +24,7 @@ Status check_sm90_spec(const MoeSpec& spec, ActivationMode mode);
 /// option does not fit the kernels.
 Result<ExpertPlan> plan_sm90(ExpertPlan request);
 
-/// What a step launches.
+/// What a step launches; in w4a8 it is another (cuda_sm90_fp8_plan.h).
 struct Sm90Step {
   bool decode = true;  // both GEMMs in one launch; else one grouped GEMM after the other
   sm90::MoeDecodeShape decode_shape;

@@ -52,6 +52,31 @@ void pack_half(const CanonicalMatrix& matrix,
   args.block_scale[half] = packer.add(matrix.block_scale);
 }
 
+// What w4a8 has beside the others.
+Status allocate_fp8(const ExpertPlan& plan, PreparedSm90Experts& prepared) {
+  const auto factor_bytes = [&](const sm90::WeightLayout& layout) {
+    return layout.shape.num_experts * layout.rows() * std::int64_t{sizeof(float)};
+  };
+  HALFBYTE_RETURN_IF_ERROR(allocate(prepared.gate_up_factor, factor_bytes(sm90_gate_up(plan))));
+  HALFBYTE_RETURN_IF_ERROR(allocate(prepared.down_factor, factor_bytes(sm90_down(plan))));
+  return allocate(prepared.blocks_below, sizeof(std::uint64_t));
+}
+
+// One matrix of an expert, in the form of the plan's mode.
+Status launch_prepare(const ExpertPlan& plan,
+                      const sm90::WeightLayout& layout,
+                      std::int64_t local_expert_idx,
+                      const sm90::PrepareWeightsArgs& args,
+                      const PreparedSm90Experts& prepared,
+                      const DeviceBuffer& row_factor,
+                      const device::Stream& stream) {
+  if (plan.mode != ActivationMode::kW4a8)
+    return launch(layout, local_expert_idx, args, stream.handle());
+  const sm90::PrepareFp8WeightsArgs folded = {args, row_factor.as<float>(),
+                                              prepared.blocks_below.as<unsigned long long>()};
+  return launch(layout, local_expert_idx, folded, stream.handle());
+}
+
 }  // namespace
 
 Status Sm90Staging::reserve(std::size_t bytes) {
@@ -72,6 +97,7 @@ Result<std::unique_ptr<PreparedSm90Experts>> allocate_sm90_experts(
                             DeviceBuffer::allocate(2 * sizeof(cuda::QuantizeScale)));
   HALFBYTE_ASSIGN_OR_RETURN(prepared->counters,
                             DeviceBuffer::allocate((experts + 2) * sizeof(std::int32_t)));
+  if (plan.mode == ActivationMode::kW4a8) HALFBYTE_RETURN_IF_ERROR(allocate_fp8(plan, *prepared));
   prepared->staging = std::move(staging);
   return prepared;
 }
@@ -95,8 +121,10 @@ Status prepare_sm90_expert(const ExpertPlan& plan,
   gate_up.dst = prepared.gate_up.as<std::uint8_t>();
   down.dst = prepared.down.as<std::uint8_t>();
   HALFBYTE_RETURN_IF_ERROR(staging.device_memory.upload(packer.packed(), 0, stream));
-  HALFBYTE_RETURN_IF_ERROR(launch(sm90_gate_up(plan), local_expert_idx, gate_up, stream.handle()));
-  HALFBYTE_RETURN_IF_ERROR(launch(sm90_down(plan), local_expert_idx, down, stream.handle()));
+  HALFBYTE_RETURN_IF_ERROR(launch_prepare(plan, sm90_gate_up(plan), local_expert_idx, gate_up,
+                                          prepared, prepared.gate_up_factor, stream));
+  HALFBYTE_RETURN_IF_ERROR(launch_prepare(plan, sm90_down(plan), local_expert_idx, down, prepared,
+                                          prepared.down_factor, stream));
   return stream.synchronize();
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "moe/backends/cuda_sm90_fp8_plan.h"
 #include "moe/backends/cuda_sm90_plan.h"
 #include "moe/plan.h"
 #include "moe/registry.h"
@@ -204,6 +205,29 @@ TEST(CudaPlan, DynamicScalesHaveLimitsOfTheirOwn) {
   spec.intermediate_size = 32784;
   EXPECT_THAT(refusal(plan_of(spec, 16, kH200, options)),
               HasSubstr("w4a4_dynamic takes an intermediate size up to 32768, got 32784"));
+}
+
+// w4a8: other weights, other kernels, and room for the tiles of both operands and h between them.
+TEST(CudaPlan, Fp8StatesItsFormatsAndHasRoom) {
+  const auto plan = plan_of(deepseek(), 700, kH200, in_mode(ActivationMode::kW4a8));
+  ASSERT_TRUE(plan.ok()) << refusal(plan);
+  const ExpertPlan& experts = plan->experts;
+  EXPECT_EQ(experts.x_format, "e4m3");
+  EXPECT_EQ(experts.h_format, "e4m3");
+  EXPECT_THAT(experts.prepared_layout, HasSubstr("sm90_fp8_fragment"));
+  EXPECT_EQ(choose_sm90_fp8_step(experts, 64).gate_up_config.tile_tokens, 64);
+  EXPECT_THAT(experts.kernels.back(), HasSubstr("grouped_gemm_fp8_nvfp4: 128 rows x 64 tokens"));
+  test::expect_no_overlap(experts.workspace, 64);
+  const auto bytes = [&experts](std::size_t entry) {
+    return static_cast<std::int64_t>(experts.workspace.entries()[entry].bytes);
+  };
+  EXPECT_EQ(bytes(3), std::int64_t{5600} * 2048 * 4);  // h
+  for (std::int64_t tokens = 1; tokens <= 700; tokens += 3) {
+    const Sm90Fp8Step step = choose_sm90_fp8_step(experts, tokens);
+    const sm90::TokenTiles x = {step.gate_up_config.tile_tokens, 7168, 1};
+    EXPECT_LE(x.max_tiles(tokens * 8, 256) * x.tile_bytes(), bytes(1)) << tokens;
+    EXPECT_LE(x.max_tiles(tokens * 8, 256) * x.tile_bytes() / 32, bytes(2)) << tokens;
+  }
 }
 
 TEST(CudaPlan, SaysWhatTheKernelsDoNotTake) {

@@ -15,6 +15,7 @@ struct Grid {
   dim3 blocks;
   int threads = 0;
   std::size_t shared_bytes = 0;
+  unsigned cluster = 1;  // blocks of a cluster, along x
 };
 
 /// Launches a kernel that starts with wait_for_previous_kernel(), so that its prologue overlaps the
@@ -27,11 +28,14 @@ Status launch_overlapped(
   config.blockDim = dim3(static_cast<unsigned>(grid.threads));
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = stream;
-  cudaLaunchAttribute overlap = {};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &overlap;
-  config.numAttrs = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = grid.cluster;
+  attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
+  config.attrs = attributes;
+  config.numAttrs = grid.cluster > 1 ? 2 : 1;
   return device::cuda_status(cudaLaunchKernelEx(&config, kernel, args...), name);
 }
 

@@ -32,6 +32,12 @@ __device__ __forceinline__ std::uint32_t load_shared_2(std::uint32_t address) {
   return v;
 }
 
+__device__ __forceinline__ float2 load_shared_float2(std::uint32_t address) {
+  float2 v;
+  asm volatile("ld.shared.v2.f32 {%0,%1},[%2];" : "=f"(v.x), "=f"(v.y) : "r"(address));
+  return v;
+}
+
 __device__ __forceinline__ void store_shared_16(std::uint32_t address, uint4 v) {
   asm volatile("st.shared.v4.u32 [%0],{%1,%2,%3,%4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z),
                "r"(v.w)

@@ -4,6 +4,7 @@
 #include "kernels/cuda/sm90/activate_tiles.h"
 #include "kernels/cuda/sm90/grid_tokens.h"
 #include "kernels/cuda/sm90/grouped_gemm_bf16_nvfp4.h"
+#include "kernels/cuda/sm90/grouped_gemm_fp8_nvfp4.h"
 #include "kernels/cuda/sm90/moe_decode_bf16_nvfp4.h"
 #include "kernels/cuda/sm90/prepare_weights.h"
 #include "kernels/cuda/sm90/token_tiles.h"
@@ -23,6 +24,12 @@ Status launch(const GroupedGemmShape& /*shape*/,
               CUstream_st* /*stream*/) {
   return not_built();
 }
+Status launch(const GroupedGemmFp8Shape& /*shape*/,
+              const GroupedGemmFp8Config& /*config*/,
+              const GroupedGemmFp8Args& /*args*/,
+              CUstream_st* /*stream*/) {
+  return not_built();
+}
 Status launch(const MoeDecodeShape& /*shape*/,
               const MoeDecodeConfig& /*config*/,
               const MoeDecodeArgs& /*args*/,
@@ -38,6 +45,20 @@ Status launch(const WeightLayout& /*layout*/,
               std::int64_t /*expert_idx*/,
               const PrepareWeightsArgs& /*args*/,
               CUstream_st* /*stream*/) {
+  return not_built();
+}
+Status launch(const WeightLayout& /*layout*/,
+              std::int64_t /*expert_idx*/,
+              const PrepareFp8WeightsArgs& /*args*/,
+              CUstream_st* /*stream*/) {
+  return not_built();
+}
+Status launch_quantize_tokens(int /*num_experts*/,
+                              std::int64_t /*max_routes*/,
+                              std::int64_t /*cols*/,
+                              int /*tile_tokens*/,
+                              const QuantizeTokensArgs& /*args*/,
+                              CUstream_st* /*stream*/) {
   return not_built();
 }
 Status launch_gather_tokens(int /*num_experts*/,

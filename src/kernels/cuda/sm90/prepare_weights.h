@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Canonical weights of one expert -> formats/sm90_layout.h, on the device. Host only: no CUDA
-// header.
+// Canonical weights of one expert -> formats/sm90_layout.h or sm90_fp8_layout.h, on the device.
+// Host only: no CUDA header.
 #ifndef HALFBYTE_KERNELS_CUDA_SM90_PREPARE_WEIGHTS_H_
 #define HALFBYTE_KERNELS_CUDA_SM90_PREPARE_WEIGHTS_H_
 
 #include <cstdint>
 
-#include "formats/sm90_layout.h"
+#include "formats/sm90_fp8_layout.h"
 #include "halfbyte/status.h"
 
 struct CUstream_st;
@@ -27,6 +27,21 @@ Status can_run(const WeightShape& shape);
 Status launch(const WeightLayout& layout,
               std::int64_t expert_idx,
               const PrepareWeightsArgs& args,
+              CUstream_st* stream);
+
+/// For w4a8.
+struct PrepareFp8WeightsArgs {
+  PrepareWeightsArgs weights;
+  float* row_factor = nullptr;  // [num_experts, layout.rows()], stored order: what the row's sums
+                                // are multiplied with, a power of two
+  /// Is added to: blocks so far below their row's largest scale that their codes were rounded
+  /// again, which costs at most 1.3e-4 of the row's largest product.
+  unsigned long long* num_blocks_below = nullptr;
+};
+/// Enqueues and returns; `layout` is a fp8_layout().
+Status launch(const WeightLayout& layout,
+              std::int64_t expert_idx,
+              const PrepareFp8WeightsArgs& args,
               CUstream_st* stream);
 
 }  // namespace halfbyte::sm90

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/sm90/grouped_gemm_fp8_nvfp4.cuh"
+
+namespace halfbyte::sm90::grouped_gemm_fp8 {
+
+template <>
+KernelPointer find_kernel<GemmOutput::kActivated>(int tile_tokens) {
+  switch (tile_tokens) {
+    case 64:
+      return grouped_gemm_fp8_kernel<64, GemmOutput::kActivated>;
+    case 160:
+      return grouped_gemm_fp8_kernel<160, GemmOutput::kActivated>;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace halfbyte::sm90::grouped_gemm_fp8

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cuda_bf16.h>
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "formats/sm90_fp8_layout.h"
+#include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/ptx/memory.cuh"
+#include "kernels/cuda/sm90/tile_rows.cuh"
+
+namespace halfbyte::sm90 {
+namespace {
+
+constexpr int kNumThreads = 256;
+constexpr int kBlockCols = kFp8BlockCols;  // that share a scale
+constexpr int kLaneCols = 16;
+
+constexpr int kRoundBlocks = 4;  // of a warp
+
+struct Params {
+  QuantizeTokensArgs args;
+  TokenTiles tiles;
+  int num_experts;
+  int cols;
+  int part_blocks;  // of a row, that a warp takes; a multiple of kRoundBlocks
+};
+
+__device__ __forceinline__ void load_columns(const float* row, float (&v)[kLaneCols]) {
+#pragma unroll
+  for (int i = 0; i < kLaneCols / 4; ++i) {
+    const float4 four = reinterpret_cast<const float4*>(row)[i];
+    v[4 * i] = four.x;
+    v[4 * i + 1] = four.y;
+    v[4 * i + 2] = four.z;
+    v[4 * i + 3] = four.w;
+  }
+}
+
+__device__ __forceinline__ void load_columns(const __nv_bfloat16* row, float (&v)[kLaneCols]) {
+#pragma unroll
+  for (int i = 0; i < kLaneCols / 8; ++i) {
+    const uint4 eight = reinterpret_cast<const uint4*>(row)[i];
+    const std::uint32_t pairs[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      v[8 * i + 2 * j] = __uint_as_float(pairs[j] << 16);
+      v[8 * i + 2 * j + 1] = __uint_as_float(pairs[j] & 0xFFFF0000U);
+    }
+  }
+}
+
+/// The scale of a block from the columns of its eight lanes: amax / 448 over what is finite, 0 when
+/// that is below 2^-100.
+__device__ __forceinline__ float block_scale(const float (&v)[kLaneCols]) {
+  float amax = 0.0F;
+#pragma unroll
+  for (const float value : v)
+    amax = isfinite(value) ? fmaxf(amax, fabsf(value)) : amax;
+#pragma unroll
+  for (int d = 1; d < 8; d *= 2)
+    amax = fmaxf(amax, __shfl_xor_sync(~0U, amax, d));
+  return amax < 0x1p-100F ? 0.0F : __fdiv_rn(amax, 448.0F);
+}
+
+/// Divides by a scale as IEEE division rounds. With the reciprocal rounded to nearest, one Newton
+/// step is that, unless the remainder underflows; scales so small take the division itself.
+struct Divisor {
+  float scale, reciprocal;
+  bool by_steps;
+
+  __device__ __forceinline__ explicit Divisor(float s)
+      : scale(s), reciprocal(1.0F / s), by_steps(s >= 0x1p-60F) {}
+  __device__ __forceinline__ float divide(float value) const {
+    if (!by_steps || value == 0.0F) return __fdiv_rn(value, scale);  // a zero keeps its sign
+    const float quotient = value * reciprocal;
+    return __fmaf_rn(__fmaf_rn(-quotient, scale, value), reciprocal, quotient);
+  }
+};
+
+/// NaN stays, and what is infinite becomes it.
+__device__ __forceinline__ float scaled(float value, const Divisor& divisor) {
+  if (!isfinite(value)) return __uint_as_float(0x7FFFFFFFU);
+  return divisor.scale == 0.0F ? 0.0F : divisor.divide(value);
+}
+
+__device__ __forceinline__ std::uint32_t encode_four(const float* v, const Divisor& divisor) {
+  std::uint16_t low = 0;
+  std::uint16_t high = 0;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0,%1,%2;"
+      : "=h"(low)
+      : "f"(scaled(v[1], divisor)), "f"(scaled(v[0], divisor)));
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0,%1,%2;"
+      : "=h"(high)
+      : "f"(scaled(v[3], divisor)), "f"(scaled(v[2], divisor)));
+  return low | static_cast<std::uint32_t>(high) << 16;
+}
+
+/// Word i of lane j of each four lanes becomes word j of lane i.
+__device__ __forceinline__ void transpose_4x4(std::uint32_t (&w)[4]) {
+#pragma unroll
+  for (int d = 1; d < 4; d *= 2) {
+    const bool upper = (threadIdx.x & d) != 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if ((i & d) != 0) continue;
+      const std::uint32_t other = __shfl_xor_sync(~0U, upper ? w[i] : w[i + d], d);
+      (upper ? w[i] : w[i + d]) = other;
+    }
+  }
+}
+
+/// One warp: blocks [first_block, end_block) of a row, four a round, a lane 16 columns. Zeros
+/// without a row.
+template <typename T>
+__device__ __forceinline__ void quantize_blocks(
+    const Params& p, const T* row, int tile, int token, int first_block, int end_block) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll 2
+  for (int first = first_block; first < end_block; first += kRoundBlocks) {
+    const int block = first + lane / 8;
+    const int col = block * kBlockCols + lane % 8 * kLaneCols;
+    float v[kLaneCols] = {};
+    if (row != nullptr && col < p.cols) load_columns(row + col, v);
+    const float scale = block_scale(v);
+    const Divisor divisor(scale);
+    std::uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      words[i] = encode_four(v + 4 * i, divisor);
+    // A lane's word i belongs to chunk i of its 64 columns; lane j then holds chunk j.
+    transpose_4x4(words);
+    if (block >= end_block) continue;
+    *reinterpret_cast<uint4*>(p.args.dst + p.tiles.chunk_offset(tile, block, token, lane % 8)) =
+        make_uint4(words[0], words[1], words[2], words[3]);
+    if (lane % 8 == 0) p.args.scale[p.tiles.scale_index(tile, block, token)] = scale;
+  }
+}
+
+/// blockIdx.y is a part of the columns; a warp takes one row of a tile after the other.
+template <typename T>
+__global__ void __launch_bounds__(kNumThreads, 4)
+    quantize_kernel(const __grid_constant__ Params p) {
+  extern __shared__ std::int32_t shared[];
+  const cuda::ExpertTiles tiles = cuda::place_expert_tiles(shared, p.num_experts);
+  ptx::launch_next_kernel();
+  ptx::wait_for_previous_kernel();
+  cuda::build_expert_tiles<kNumThreads>(tiles, p.num_experts, p.args.expert_offset,
+                                        p.args.expert_count, p.tiles.tile_tokens);
+  const int first_block = static_cast<int>(blockIdx.y) * p.part_blocks;
+  const int end_block =
+      min(first_block + p.part_blocks, static_cast<int>(p.tiles.cols) / kBlockCols);
+  const int warp = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) / 32;
+  const int num_warps = static_cast<int>(gridDim.x * blockDim.x) / 32;
+  for_each_tile_row(tiles, p.tiles, p.num_experts, warp, num_warps, [&](const TileRow& row) {
+    const T* x = nullptr;
+    if (row.route >= 0) {
+      const std::int64_t at = p.args.route_row == nullptr ? row.route : p.args.route_row[row.route];
+      x = static_cast<const T*>(p.args.x) + at * p.cols;
+    }
+    quantize_blocks(p, x, row.tile, row.token, first_block, end_block);
+  });
+}
+
+/// Few rows are cut into parts, so that every multiprocessor has some; finding a row costs about as
+/// much as a round of it, so many rows are not.
+int part_blocks(std::int64_t max_routes, std::int64_t num_blocks) {
+  constexpr std::int64_t kEnoughWarps = 132 * 64;
+  const std::int64_t parts = ceil_div(kEnoughWarps, max_routes);
+  return static_cast<int>(round_up(ceil_div(num_blocks, parts), kRoundBlocks));
+}
+
+}  // namespace
+
+Status launch_quantize_tokens(int num_experts,
+                              std::int64_t max_routes,
+                              std::int64_t cols,
+                              int tile_tokens,
+                              const QuantizeTokensArgs& args,
+                              CUstream_st* stream) {
+  if (max_routes == 0) return {};
+  constexpr std::int64_t kMaxBlocks = 132 * 8;
+  Params params = {args,
+                   {tile_tokens, round_up(cols, kFp8BlockCols), 1},
+                   num_experts,
+                   static_cast<int>(cols),
+                   0};
+  const std::int64_t rows = params.tiles.max_tiles(max_routes, num_experts) * tile_tokens;
+  const std::int64_t num_blocks = params.tiles.cols / kBlockCols;
+  params.part_blocks = part_blocks(max_routes, num_blocks);
+  const std::int64_t parts = ceil_div(num_blocks, params.part_blocks);
+  const std::int64_t blocks =
+      std::min(ceil_div(rows, kNumThreads / 32), ceil_div(kMaxBlocks, parts));
+  const cuda::Grid grid = {dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(parts)),
+                           kNumThreads,
+                           static_cast<std::size_t>(cuda::ExpertTiles::words(num_experts)) * 4};
+  const auto kernel = args.f32 ? quantize_kernel<float> : quantize_kernel<__nv_bfloat16>;
+  return cuda::launch_overlapped("quantize_tokens", kernel, grid, stream, params);
+}
+
+}  // namespace halfbyte::sm90
