@@ -121,6 +121,7 @@ class Timings {
 // The tactics take turns, so that what slows the machine down for a while slows all of them.
 std::vector<double> medians_of(const std::vector<std::string>& names, TacticTimer& timer) {
   std::vector<Timings> timings;
+  timings.reserve(names.size());
   for (const std::string& name : names)
     timings.emplace_back(name, timer.check(name).ok());
   for (int round = 0; round < kNumTimings; ++round) {
@@ -128,6 +129,7 @@ std::vector<double> medians_of(const std::vector<std::string>& names, TacticTime
       tactic.add(timer);
   }
   std::vector<double> medians;
+  medians.reserve(names.size());
   for (Timings& tactic : timings)
     medians.push_back(tactic.median());
   return medians;

@@ -91,6 +91,7 @@ Result<std::string> plot_layers(const std::string& title, std::string_view lines
   for (const Point& point : points)
     tokens.insert(point.num_tokens);
   std::vector<std::string> names;
+  names.reserve(tokens.size());
   for (const std::int64_t count : tokens)
     names.push_back(std::to_string(count));
   return draw_panels(title, "tokens of a step", names, make_panels(points, tokens));

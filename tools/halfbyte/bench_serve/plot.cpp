@@ -13,6 +13,7 @@ std::string plot_svg(const std::string& title, std::span<const PlotPoint> points
   PlotCurve median{"median", "#1a7f37", {}};
   PlotCurve p99{"p99", "#cf222e", {}};
   std::vector<std::string> names;
+  names.reserve(points.size());
   for (const PlotPoint& point : points) {
     names.push_back(std::to_string(point.concurrency));
     throughput.values.push_back(point.output_tokens_per_s);
