@@ -7,6 +7,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <numeric>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "command.h"
 
@@ -46,6 +50,37 @@ std::string name_variable(const CLI::App& command, const std::string& text) {
   return {};
 }
 
+// Characters to insert, drop or change to make one of the other.
+std::size_t edit_distance(std::string_view from, std::string_view to) {
+  std::vector<std::size_t> row(to.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < to.size(); ++j) {
+      const std::size_t changed = diagonal + (from[i] == to[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+// The option that was probably meant: of a third of its letters at most.
+std::string suggest_option(const CLI::App& command, std::string_view word) {
+  word = word.substr(0, word.find('='));
+  std::string nearest;
+  std::size_t least = word.size() / 3 + 1;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      const std::size_t distance = edit_distance(word, "--" + name);
+      if (distance >= least) continue;
+      least = distance;
+      nearest = name;
+    }
+  }
+  return nearest.empty() ? std::string() : fmt::format(", did you mean --{}?", nearest);
+}
+
 // A word that nobody asked for explains a required one that is absent, so it is named first.
 std::string describe(const CLI::ParseError& error, const CLI::App& app) {
   const CLI::App& command = named_command(app);
@@ -53,8 +88,9 @@ std::string describe(const CLI::ParseError& error, const CLI::App& app) {
   std::string text = error.what();
   if (!words.empty()) {
     const bool is_option = words.front().starts_with("-");
-    text = fmt::format("\"{}\" is not {} of {}", words.front(),
-                       is_option ? "an option" : "a command or argument", full_name(command));
+    text = fmt::format("\"{}\" is not {} of {}{}", words.front(),
+                       is_option ? "an option" : "a command or argument", full_name(command),
+                       is_option ? suggest_option(command, words.front()) : "");
   }
   if (text == "--model-path is required") text = "MODEL, the folder of a model, is required";
   std::replace(text.begin(), text.end(), '\n', ' ');

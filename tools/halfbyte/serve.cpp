@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 #include <malloc.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <future>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "command.h"
@@ -50,6 +54,7 @@ struct ServeOptions {
   std::vector<std::string> model_names;
   std::vector<std::string> api_keys;
   std::string api_key_file;
+  std::string access_log = "-";  // a file; "-": standard error, "none"
   std::int64_t max_queued_requests = 4096;
   std::int64_t shutdown_timeout_s = 120;
   std::int64_t sse_keepalive_s = 15;
@@ -60,6 +65,7 @@ struct ServeOptions {
   bool protect_metrics = false;
   bool exit_on_failure = false;
   std::string admin_api_key;
+  std::optional<std::uint64_t> random_seed;
   server::TextOptions text;
   bool expert_metrics = false;
 };
@@ -147,6 +153,8 @@ server::ApiOptions api_options(const ServeOptions& options) {
   api.api_keys = options.api_keys;
   api.admin_api_key = options.admin_api_key;
   api.model_path = options.engine.model_path;
+  api.tokenizer_path = options.text.tokenizer_path;
+  api.random_seed = options.random_seed;
   api.request_timeout = std::chrono::seconds(options.request_timeout_s);
   api.stream_interval = options.stream_interval;
   api.constrains_output = options.constrains_output;
@@ -182,16 +190,47 @@ void return_large_buffers() {
 #endif
 }
 
+// A connection is a descriptor, and a shell gives 1024.
+void allow_descriptors() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Null: none is wanted. Every line goes to the file at once, whole.
+std::unique_ptr<server::AccessLog> open_access_log(const std::string& path) {
+  if (path == "none") return nullptr;
+  std::FILE* file = path == "-" ? stderr : std::fopen(path.c_str(), "a");
+  if (file == nullptr) {
+    exit_on_error(
+        {StatusCode::kNotFound, fmt::format("--access-log {}: {}", path, std::strerror(errno))});
+  }
+  std::setvbuf(file, nullptr, _IONBF, 0);
+  return std::make_unique<server::AccessLog>([file](std::string_view line) {
+    return std::fwrite(line.data(), 1, line.size(), file) == line.size();
+  });
+}
+
 void serve(ServeOptions options) {
   return_large_buffers();
+  allow_descriptors();
+  std::signal(SIGPIPE, SIG_IGN);  // whoever read the log may be gone
   const sigset_t signals = shutdown_signals();
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   exit_unless_folder(options.engine.model_path);
+  if (!options.text.tokenizer_path.empty()) exit_unless_folder(options.text.tokenizer_path);
   add_keys_of_file(options);
   if (options.model_names.empty()) {
     options.model_names.push_back(directory_name(options.engine.model_path));
   }
   options.http.keep_alive_interval = std::chrono::seconds(options.sse_keepalive_s);
+  const auto access_log = open_access_log(options.access_log);
+  if (access_log != nullptr) {
+    options.http.on_request = [&log = *access_log](const server::AccessRecord& record) {
+      log.add(record);
+    };
+  }
   auto text = value_or_exit(server::ModelText::load(options.engine.model_path, options.text));
   const server::SamplingDefaults defaults = text->defaults();
   Api api(api_options(options), std::move(text));
@@ -225,6 +264,8 @@ class ServerOptions {
     add_address_and_keys();
     add_limits();
     add_answers();
+    add_text();
+    add_accepted();
     add_flag("--protect-metrics", options_.protect_metrics, "/metrics wants a key too");
     add_flag("--exit-on-failure", options_.exit_on_failure,
              "end with status 1 when the engine has failed, instead of staying for inspection");
@@ -257,9 +298,18 @@ class ServerOptions {
         ->allow_extra_args(false)
         ->check(not_empty);
     add("--admin-api-key", options_.admin_api_key,
-        "the key of /flush_cache and /abort_request; opens everything else too")
+        "the key of /flush_cache, /abort_request and the profile; opens everything else too")
         ->check(not_empty);
     add("--api-key-file", options_.api_key_file, "a file of keys, one a line");
+    add("--allowed-origins", options_.http.allowed_origins,
+        "origins whose pages may ask from a browser (CORS), or *; may be repeated; default: none")
+        ->allow_extra_args(false)
+        ->check(not_empty);
+    add("--access-log", options_.access_log,
+        "a line of JSON for each request, without what was said: a file to add to, - for standard "
+        "error, or none")
+        ->capture_default_str()
+        ->check(not_empty);
   }
 
   void add_limits() {
@@ -299,6 +349,14 @@ class ServerOptions {
         ->check(CLI::IsMember({"xgrammar", "none"}))
         ->default_str("xgrammar")
         ->group(kServerGroup);
+  }
+
+  void add_text() {
+    add("--tokenizer-path,--tokenizer", options_.text.tokenizer_path,
+        "a folder with the tokenizer and its chat template, instead of the model's");
+    add("--chat-template", options_.text.chat_template, "a file in Jinja, instead of the model's");
+    add("--random-seed", options_.random_seed,
+        "requests without a seed get theirs from this one, in the order in which they come");
     add("--tool-call-parser", options_.text.tool_call_parser,
         "how the model writes tool calls; auto: by its vocabulary")
         ->check(CLI::IsMember(server::tool_call_parsers()))
@@ -307,6 +365,27 @@ class ServerOptions {
         "how the model writes its reasoning; auto: by its vocabulary")
         ->check(CLI::IsMember(server::reasoning_parsers()))
         ->capture_default_str();
+  }
+
+  // Of other servers; what they ask for is so in any case.
+  void add_accepted() {
+    struct Accepted {
+      const char* name;
+      const char* why;
+    };
+    for (const auto& [name, why] :
+         {Accepted{"--trust-remote-code", "no code of a checkpoint is ever run"},
+          Accepted{"--disable-cuda-graph", "there are no captured graphs"},
+          Accepted{"--disable-overlap-schedule", "steps do not overlap"},
+          Accepted{"--skip-server-warmup", "there is none"},
+          Accepted{"--enable-metrics", "/metrics is always there"}}) {
+      const std::string notice = fmt::format("{} has no effect: {}", name, why);
+      command_
+          .add_flag_function(
+              name, [notice](std::int64_t) { print_notice(notice); },
+              fmt::format("accepted: {}", why))
+          ->group(kServerGroup);
+    }
   }
 
   CLI::App& command_;
