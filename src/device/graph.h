@@ -25,7 +25,7 @@ class Graph {
 
  private:
   explicit Graph(CUgraphExec_st* handle) : handle_(handle) {}
-  CUgraphExec_st* handle_ = nullptr;
+  [[maybe_unused]] CUgraphExec_st* handle_ = nullptr;
 };
 
 }  // namespace halfbyte::device
