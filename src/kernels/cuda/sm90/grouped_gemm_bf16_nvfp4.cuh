@@ -39,14 +39,13 @@ struct Kernel {
 
   /// Addresses in shared memory; `tokens` is aligned to 1024 for the swizzle.
   struct SharedStorage {
-    std::uint32_t tokens, weights, staging, full, empty, queue_full, queue_empty;
-    Tile* queue;
+    std::uint32_t tokens, weights, staging, full, empty;
+    TileQueue queue;
     cuda::ExpertTiles tiles;
     cuda::TileOrder order;
   };
 
   using Ring = cuda::RingPosition<kNumStages>;
-  using QueuePosition = cuda::RingPosition<kGemmQueueDepth>;
 
   static __device__ __forceinline__ SharedStorage shared_storage(const Params& p) {
     extern __shared__ std::uint8_t shared[];
@@ -58,10 +57,10 @@ struct Kernel {
     s.staging = s.weights + kNumStages * kWeightBytes;
     s.full = s.staging + gemm_staging_bytes(kTileTokens);
     s.empty = s.full + 8 * kNumStages;
-    s.queue_full = s.empty + 8 * kNumStages;
-    s.queue_empty = s.queue_full + 8 * kGemmQueueDepth;
-    std::uint8_t* const queue = shared + (s.queue_empty + 8 * kGemmQueueDepth - begin);
-    s.queue = reinterpret_cast<Tile*>(queue);
+    s.queue.full = s.empty + 8 * kNumStages;
+    s.queue.empty = s.queue.full + 8 * kGemmQueueDepth;
+    std::uint8_t* const queue = shared + (s.queue.empty + 8 * kGemmQueueDepth - begin);
+    s.queue.tiles = reinterpret_cast<Tile*>(queue);
     auto* words = reinterpret_cast<std::int32_t*>(queue + kGemmQueueDepth * sizeof(Tile));
     s.tiles = cuda::place_expert_tiles(words, p.num_experts);
     s.order =
@@ -74,10 +73,7 @@ struct Kernel {
       ptx::init_barrier(s.full + 8 * i, kNumParts);
       ptx::init_barrier(s.empty + 8 * i, kNumConsumerWarps);
     }
-    for (int i = 0; i < kGemmQueueDepth; ++i) {
-      ptx::init_barrier(s.queue_full + 8 * i, 1);
-      ptx::init_barrier(s.queue_empty + 8 * i, kNumConsumerWarps);
-    }
+    s.queue.init_barriers(kNumConsumerWarps);
     ptx::fence_barrier_init();
   }
 
@@ -95,15 +91,6 @@ struct Kernel {
             s.tiles.offset[t.expert] + first,
             min(rows, s.tiles.count[t.expert] - first),
             s.order.width[t.expert]};
-  }
-
-  static __device__ __forceinline__ void push(const SharedStorage& s,
-                                              QueuePosition& queue,
-                                              const Tile& tile) {
-    ptx::wait(s.queue_empty + 8 * queue.slot, queue.parity ^ 1);
-    s.queue[queue.slot] = tile;
-    ptx::arrive(s.queue_full + 8 * queue.slot);
-    queue.advance();
   }
 
   /// Copies a part of each stage of a tile: part 0 or 1 is a warpgroup's (or two's) 128 rows of
@@ -141,10 +128,10 @@ struct Kernel {
     const int tiles = num_tiles(p, s);
     for (int i = static_cast<int>(blockIdx.x); i < tiles; i += static_cast<int>(gridDim.x)) {
       const Tile tile = find(p, s, i);
-      if (part == 0) push(s, queue, tile);
+      if (part == 0) s.queue.push(queue, tile);
       copy_tile(p, s, tile, part, ring);
     }
-    if (part == 0) push(s, queue, {});
+    if (part == 0) s.queue.push(queue, {});
   }
 
   /// This warp's weights of a step: 16 rows of each of its tiles x 64 columns. Its two tiles are
@@ -243,22 +230,6 @@ struct Kernel {
       release(s, ring, p.col_cells, behind);
   }
 
-  static __device__ __forceinline__ int next_width(const SharedStorage& s,
-                                                   const QueuePosition& queue) {
-    ptx::wait(s.queue_full + 8 * queue.slot, queue.parity);
-    return ptx::uniform(s.queue[queue.slot].width);
-  }
-  static __device__ __forceinline__ Tile pop(const SharedStorage& s, QueuePosition& queue) {
-    const Tile t = s.queue[queue.slot];
-    const Tile tile = {ptx::uniform(t.expert),     ptx::uniform(t.row_cell),
-                       ptx::uniform(t.image),      ptx::uniform(t.first_route),
-                       ptx::uniform(t.num_tokens), ptx::uniform(t.width)};
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) ptx::arrive(s.queue_empty + 8 * queue.slot);
-    queue.advance();
-    return tile;
-  }
-
   /// The next tiles, as long as they are of this width.
   template <GemmOutput kOutput, int kWidth>
   static __device__ __forceinline__ void multiply_width(const Params& p,
@@ -267,10 +238,10 @@ struct Kernel {
                                                         QueuePosition& queue) {
     const LaneOffsets lane = lane_offsets(s);
     const int warp = ptx::uniform(static_cast<int>(threadIdx.x) / 32);
-    while (next_width(s, queue) == kWidth) {
+    while (s.queue.next_width(queue) == kWidth) {
       float acc[kTiles][kWidth / 2];
       multiply_tile<kWidth>(p, s, lane, ring, acc);
-      const Tile tile = pop(s, queue);
+      const Tile tile = s.queue.pop(queue);
       const int row_tile = tile.row_cell * 2 + warp * kTiles;
       if (row_tile < p.row_cells * 2)
         Store<kTileTokens, kWidth, kOutput>::run(p, tile, row_tile,

@@ -99,8 +99,9 @@ HALFBYTE_HOST_DEVICE constexpr int gemm_stage_bytes(int tile_tokens) {
 }
 /// The queue's barriers and tiles of 24 bytes, and the tables.
 inline constexpr int kGemmQueueDepth = 4;
+inline constexpr int kGemmQueueBytes = kGemmQueueDepth * (16 + 24);
 HALFBYTE_HOST_DEVICE constexpr int gemm_table_bytes(int num_experts) {
-  return kGemmQueueDepth * (16 + 24) + (6 * num_experts + 2) * 4;
+  return kGemmQueueBytes + (6 * num_experts + 2) * 4;
 }
 HALFBYTE_HOST_DEVICE constexpr int gemm_num_stages(int tile_tokens) {
   const int beside =

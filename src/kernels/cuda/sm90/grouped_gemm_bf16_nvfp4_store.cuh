@@ -13,6 +13,7 @@
 #include "kernels/cuda/ptx/memory.cuh"
 #include "kernels/cuda/ptx/mma.cuh"
 #include "kernels/cuda/sm90/grouped_gemm_bf16_nvfp4.h"
+#include "kernels/cuda/sm90/tile_queue.cuh"
 
 namespace halfbyte::sm90::grouped_gemm {
 
@@ -35,14 +36,7 @@ struct Params {
   bool rows_f32;
 };
 
-/// `image` is the token tile's number in expert order, which says where its tokens and its h lie.
-struct Tile {
-  int expert, row_cell, image, first_route, num_tokens, width;
-};
-
 /// Widths of the products of a tile size (TokenTiles::width), descending.
-template <int... kWidths>
-struct WidthList {};
 template <int kTileTokens>
 struct Widths;
 template <>

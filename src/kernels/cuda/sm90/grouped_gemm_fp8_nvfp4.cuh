@@ -45,7 +45,7 @@ struct Kernel {
   static constexpr int kNumParts = kOneCta ? 2 : 1;  // of a stage, each copied by a thread
   static constexpr int kNumThreads = fp8_num_threads(kTileTokens);
   using Decoded = std::uint32_t[2][8];  // of a lane: a stage's halves of 64 columns
-  using Ring = RingPosition<kNumStages>;
+  using Ring = cuda::RingPosition<kNumStages>;
 
   /// Whose turn it is to multiply: a barrier for each warpgroup, on which the other's warps arrive.
   /// The first turn is the first's.
@@ -82,10 +82,10 @@ struct Kernel {
     s.empty = s.full + 8 * kNumStages;
     s.turns = s.empty + 8 * kNumStages;
     s.queue.full = s.turns + 8 * 2;
-    s.queue.empty = s.queue.full + 8 * kQueueDepth;
-    std::uint8_t* const queue = shared + (s.queue.empty + 8 * kQueueDepth - begin);
+    s.queue.empty = s.queue.full + 8 * kGemmQueueDepth;
+    std::uint8_t* const queue = shared + (s.queue.empty + 8 * kGemmQueueDepth - begin);
     s.queue.tiles = reinterpret_cast<Tile*>(queue);
-    auto* words = reinterpret_cast<std::int32_t*>(queue + kQueueDepth * sizeof(Tile));
+    auto* words = reinterpret_cast<std::int32_t*>(queue + kGemmQueueDepth * sizeof(Tile));
     s.tiles = cuda::place_expert_tiles(words, p.num_experts);
     s.order =
         cuda::place_tile_order(words + cuda::ExpertTiles::words(p.num_experts), p.num_experts);

@@ -28,13 +28,11 @@ struct Params {
 };
 
 /// Tokens that the epilogue works on at a time: a part of the width, so that its code stays small.
-constexpr int group_tokens(int width) {
-  return width % 32 == 0 ? 32 : width % 48 == 0 ? 48 : 16;
-}
+inline constexpr int kGroupTokens = 16;
 
 template <int kWidth>
 struct Store {
-  static constexpr int kTokens = group_tokens(kWidth);
+  static constexpr int kTokens = kGroupTokens;
   using Sums = float[kWidth / 2];
 
   /// What a warp stores: 16 weight rows of tokens from `first` on. The lane's factors of its two

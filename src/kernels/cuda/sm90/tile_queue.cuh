@@ -7,23 +7,12 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/common/ring_position.cuh"
 #include "kernels/cuda/ptx/mbarrier.cuh"
 #include "kernels/cuda/ptx/memory.cuh"
+#include "kernels/cuda/sm90/grouped_gemm_bf16_nvfp4.h"
 
 namespace halfbyte::sm90 {
-
-/// A position in a ring of barriers.
-template <int kDepth>
-struct RingPosition {
-  int slot = 0;
-  std::uint32_t parity = 0;
-  __device__ __forceinline__ void advance() {
-    if (++slot == kDepth) {
-      slot = 0;
-      parity ^= 1;
-    }
-  }
-};
 
 /// Widths of the products of a kernel, descending.
 template <int... kWidths>
@@ -35,19 +24,18 @@ struct Tile {
   int expert, row_cell, image, first_route, num_tokens, width;
 };
 
-inline constexpr int kQueueDepth = 4;
-using QueuePosition = RingPosition<kQueueDepth>;
+using QueuePosition = cuda::RingPosition<kGemmQueueDepth>;
 
-/// In shared memory: kQueueDepth tiles, and two barriers for each.
+/// In shared memory: kGemmQueueDepth tiles, and two barriers for each.
 struct TileQueue {
   std::uint32_t full = 0;  // addresses of the barriers
   std::uint32_t empty = 0;
   Tile* tiles = nullptr;
 
-  static constexpr int kBytes = kQueueDepth * (2 * 8 + static_cast<int>(sizeof(Tile)));
+  static_assert(kGemmQueueDepth * (2 * 8 + sizeof(Tile)) == kGemmQueueBytes);
 
   __device__ __forceinline__ void init_barriers(int num_consumer_warps) const {
-    for (int i = 0; i < kQueueDepth; ++i) {
+    for (int i = 0; i < kGemmQueueDepth; ++i) {
       ptx::init_barrier(full + 8 * i, 1);
       ptx::init_barrier(empty + 8 * i, num_consumer_warps);
     }
