@@ -21,7 +21,8 @@ __device__ __forceinline__ void cluster_barrier() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-/// Arrives at the barrier of block `rank`. Orders nothing beyond this block: for slots that were read.
+/// Arrives at the barrier of block `rank`. Orders nothing beyond this block: for slots that were
+/// read.
 __device__ __forceinline__ void arrive_at(std::uint32_t barrier, std::uint32_t rank) {
   asm volatile(
       "{.reg .b32 remote;\n"
