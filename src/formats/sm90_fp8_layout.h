@@ -26,9 +26,6 @@ inline constexpr int kFp8LayoutVersion = 1;  // changes when a bit moves
 
 /// Columns of a block of activations, and of a pipeline stage.
 inline constexpr int kFp8BlockCols = 128;
-/// Columns are padded to an even number of blocks: while one is multiplied the next is decoded,
-/// into registers that have names.
-inline constexpr int kFp8ColUnit = 2 * kFp8BlockCols;
 inline constexpr int kFp8MinScale = 16;
 inline constexpr int kFp8MaxScale = 105;
 

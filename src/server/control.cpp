@@ -119,24 +119,24 @@ HttpReply Api::abort_request(const HttpRequest& request) {
 }
 
 HttpReply Api::start_profile(const HttpRequest&) {
-  EngineCounts now = counts_of(*driver());
+  const auto engine = driver();
   const std::lock_guard lock(mutex_);
   if (profile_) {
     return error_response({400, "a profile runs already: POST /stop_profile ends it", "", ""});
   }
-  profile_ = std::move(now);
+  profile_ = counts_of(*engine);
   return json_response({{"success", true}});
 }
 
 HttpReply Api::stop_profile(const HttpRequest&) {
-  const EngineCounts now = counts_of(*driver());
+  const auto engine = driver();
   const std::lock_guard lock(mutex_);
   if (!profile_) {
     return error_response({400, "no profile runs: POST /start_profile begins one", "", ""});
   }
   const EngineCounts begin = std::move(*profile_);
   profile_.reset();
-  return json_response(profile_json(begin, now));
+  return json_response(profile_json(begin, counts_of(*engine)));
 }
 
 }  // namespace halfbyte::server

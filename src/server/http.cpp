@@ -36,6 +36,9 @@ using boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t kMaxHeaderBytes = 64U << 10;
+// Escaped, they and the rest of a line fit the 4 KiB that a pipe takes at once.
+constexpr std::size_t kMaxLoggedMethod = 32;
+constexpr std::size_t kMaxLoggedPath = 512;
 // How often a quiet connection is looked at when no event would tell that its client has gone.
 constexpr std::chrono::milliseconds kWatchInterval{500};
 constexpr std::string_view kComment = ": keep-alive\n\n";  // of a stream of events
@@ -132,8 +135,8 @@ class Connection {
     begin_ = Clock::now();
     record_ = {.time = std::chrono::system_clock::now(),
                .client = client_,
-               .method = text_of(request.method_string()),
-               .path = path_of(text_of(request.target())),
+               .method = text_of(request.method_string()).substr(0, kMaxLoggedMethod),
+               .path = path_of(text_of(request.target())).substr(0, kMaxLoggedPath),
                .status = kClientLeft,
                .request_bytes = request.body().size()};
     cors_ = cors_headers(shared_->options.allowed_origins, text_of(request[http::field::origin]));

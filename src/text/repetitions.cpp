@@ -11,18 +11,36 @@ namespace {
 
 constexpr std::size_t kTooMany = 1000000;  // beyond every limit; products stay below 2^64
 
+bool is_blank(char c) {
+  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+// Where the line of the comment at `at` ends.
+std::size_t end_of_comment(std::string_view text, std::size_t at) {
+  return std::min(text.find_first_of("\r\n", at), text.size());
+}
+
+// Behind the literal or the class of characters that begins at `at`.
+std::size_t end_of_text(std::string_view text, std::size_t at, char close) {
+  for (++at; at < text.size() && text[at] != close;)
+    at += text[at] == '\\' ? 2U : 1U;
+  return at + 1;
+}
+
 // The upper bound in the braces that begin at `at`, or the lower one where there is no other; 1
 // where there is no number.
 std::size_t repetitions_at(std::string_view text, std::size_t at) {
   std::size_t number = 0;
   std::size_t last = 1;
   for (std::size_t i = at + 1; i < text.size() && text[i] != '}'; ++i) {
-    if (text[i] == ',') {
+    if (text[i] == '#') {
+      i = end_of_comment(text, i);
+    } else if (text[i] == ',') {
       number = 0;
     } else if (text[i] >= '0' && text[i] <= '9') {
       number = std::min(number * 10 + static_cast<std::size_t>(text[i] - '0'), kTooMany);
       last = std::max<std::size_t>(number, 1);
-    } else if (text[i] != ' ') {
+    } else if (!is_blank(text[i])) {
       return last;
     }
   }
@@ -89,10 +107,10 @@ class RuleReader {
   void read_one() {
     const char c = text_[at_];
     if (c == '#') {
-      at_ = std::min(text_.find('\n', at_), text_.size());
+      at_ = end_of_comment(text_, at_);
     } else if (c == '"' || c == '[') {
       add({.kind = Kind::kText});
-      at_ = end_of_text(c == '"' ? '"' : ']');
+      at_ = end_of_text(text_, at_, c == '"' ? '"' : ']');
     } else if (c == '{') {
       add({.kind = Kind::kTimes, .times = repetitions_at(text_, at_)});
       at_ = std::min(text_.find('}', at_), text_.size());
@@ -108,15 +126,6 @@ class RuleReader {
   }
 
   void add(Item item) { rule_->push_back(item); }
-
-  // Behind a literal or a class of characters.
-  std::size_t end_of_text(char close) const {
-    std::size_t at = at_ + 1;
-    while (at < text_.size() && text_[at] != close) {
-      at += text_[at] == '\\' ? 2U : 1U;
-    }
-    return at + 1;
-  }
 
   void read_name() {
     const std::size_t begin = at_;
@@ -192,20 +201,23 @@ class RuleCount {
 
 }  // namespace
 
-// Every character is something that can be repeated, also those of escapes and classes: more than
-// enough for real expressions.
+// A character, an escape and a class are each something that can be repeated.
 std::size_t count_repetitions(std::string_view regex) {
   GroupCount groups;
-  for (std::size_t i = 0; i < regex.size(); ++i) {
-    if (regex[i] == '(') {
+  for (std::size_t i = 0; i < regex.size();) {
+    const char c = regex[i];
+    if (c == '(') {
       groups.open();
-    } else if (regex[i] == ')') {
+      ++i;
+      continue;
+    }
+    if (c == ')') {
       groups.close();
     } else {
       groups.add(1);
     }
-    const bool repeats = i + 1 < regex.size() && regex[i + 1] == '{' && regex[i] != '(';
-    if (repeats) groups.repeat(repetitions_at(regex, i + 1));
+    i = c == '[' ? end_of_text(regex, i, ']') : i + (c == '\\' ? 2U : 1U);
+    if (i < regex.size() && regex[i] == '{') groups.repeat(repetitions_at(regex, i));
   }
   return groups.most();
 }

@@ -125,6 +125,7 @@ class Serving(unittest.TestCase):
             self.assertEqual((status, data), (200, b""), path)
             self.assertGreater(int(headers["Content-Length"]), 0, path)
         self.assertEqual(self.server.request("HEAD", "/v1/chat/completions")[0], 405)
+        self.assertEqual(self.server.request("HEAD", "/flush_cache")[0], 405)
 
     def test_answers_expect_100_continue(self):
         chat = json.dumps(chat_body("Hi", max_tokens=1)).encode()

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <malloc.h>
+#include <poll.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -198,17 +201,20 @@ void allow_descriptors() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Null: none is wanted. Every line goes to the file at once, whole.
+// Null: none is wanted. A line is written at once and whole, or not at all: who reads the log may
+// have stopped reading, and no request waits for that.
 std::unique_ptr<server::AccessLog> open_access_log(const std::string& path) {
   if (path == "none") return nullptr;
-  std::FILE* file = path == "-" ? stderr : std::fopen(path.c_str(), "a");
-  if (file == nullptr) {
+  constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK;
+  const int file = path == "-" ? STDERR_FILENO : ::open(path.c_str(), kFlags, 0644);
+  if (file < 0) {
     exit_on_error(
         {StatusCode::kNotFound, fmt::format("--access-log {}: {}", path, std::strerror(errno))});
   }
-  std::setvbuf(file, nullptr, _IONBF, 0);
   return std::make_unique<server::AccessLog>([file](std::string_view line) {
-    return std::fwrite(line.data(), 1, line.size(), file) == line.size();
+    pollfd ready = {.fd = file, .events = POLLOUT, .revents = 0};
+    return poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT) != 0 &&
+           ::write(file, line.data(), line.size()) == static_cast<ssize_t>(line.size());
   });
 }
 

@@ -59,7 +59,10 @@ Status allocate_fp8(const ExpertPlan& plan, PreparedSm90Experts& prepared) {
   };
   HALFBYTE_RETURN_IF_ERROR(allocate(prepared.gate_up_factor, factor_bytes(sm90_gate_up(plan))));
   HALFBYTE_RETURN_IF_ERROR(allocate(prepared.down_factor, factor_bytes(sm90_down(plan))));
-  return allocate(prepared.blocks_below, sizeof(std::uint64_t));
+  HALFBYTE_RETURN_IF_ERROR(allocate(prepared.blocks_below, sizeof(std::uint64_t)));
+  const device::Stream stream = device::Stream::borrow(nullptr);
+  HALFBYTE_RETURN_IF_ERROR(prepared.blocks_below.fill(std::byte{0}, stream));
+  return stream.synchronize();
 }
 
 // One matrix of an expert, in the form of the plan's mode.

@@ -95,7 +95,8 @@ class CudaTacticTimer final : public TacticTimer {
     return buffer.upload(std::as_bytes(std::span(values)), 0, stream_);
   }
   Status fill_x() const;
-  Status run(const std::string& tactic);
+  ExpertPlan plan_with(const std::string& tactic) const;
+  Status run(const ExpertPlan& plan);
   Result<std::vector<float>> answer(const std::string& tactic);
 
   ExpertBackend& backend_;
@@ -164,18 +165,24 @@ Status CudaTacticTimer::set_step(std::int64_t num_tokens, const std::string& def
   return {};
 }
 
-Status CudaTacticTimer::run(const std::string& tactic) {
+ExpertPlan CudaTacticTimer::plan_with(const std::string& tactic) const {
   ExpertPlan forced = plan_;
   forced.tactics = {{plan_.capacity_tokens, tactic}};
-  const MatrixView rows(rows_.data(), plan_.row_dtype, plan_.max_routes, plan_.spec.hidden_size,
-                        plan_.limits.device);
-  return backend_.run(forced, prepared_, tokens_, {rows}, {workspace_.data(), workspace_.size()},
+  return forced;
+}
+
+Status CudaTacticTimer::run(const ExpertPlan& plan) {
+  const MatrixView rows(rows_.data(), plan.row_dtype, plan.max_routes, plan.spec.hidden_size,
+                        plan.limits.device);
+  return backend_.run(plan, prepared_, tokens_, {rows}, {workspace_.data(), workspace_.size()},
                       &stream_);
 }
 
-// The first rows, so that one expert's weights and the last of a tile are among them.
+// The first rows, so that one expert's weights and the last of a tile are among them. What a tactic
+// leaves unwritten is NaN, not the answer of the one before.
 Result<std::vector<float>> CudaTacticTimer::answer(const std::string& tactic) {
-  HALFBYTE_RETURN_IF_ERROR(run(tactic));
+  HALFBYTE_RETURN_IF_ERROR(rows_.fill(std::byte{0xFF}, stream_));
+  HALFBYTE_RETURN_IF_ERROR(run(plan_with(tactic)));
   const std::int64_t num_rows = std::min(num_routes_, kSampleRows);
   std::vector<std::byte> bytes(static_cast<std::size_t>(num_rows * row_bytes()));
   HALFBYTE_RETURN_IF_ERROR(rows_.download(bytes, 0, stream_));
@@ -196,11 +203,12 @@ Status CudaTacticTimer::check(const std::string& tactic) {
 }
 
 Result<double> CudaTacticTimer::microseconds(const std::string& tactic) {
+  const ExpertPlan plan = plan_with(tactic);
   HALFBYTE_RETURN_IF_ERROR(cuda::launch_read_stream(cache_.data(),
                                                     static_cast<std::int64_t>(cache_.size()),
                                                     sink_.as<std::uint32_t>(), stream_.handle()));
   HALFBYTE_RETURN_IF_ERROR(begin_.record(stream_));
-  HALFBYTE_RETURN_IF_ERROR(run(tactic));
+  HALFBYTE_RETURN_IF_ERROR(run(plan));
   HALFBYTE_RETURN_IF_ERROR(end_.record(stream_));
   HALFBYTE_ASSIGN_OR_RETURN(const float milliseconds, begin_.milliseconds_until(end_));
   return milliseconds * 1e3;

@@ -13,6 +13,9 @@ TEST(Repetitions, OfARegexAreMultipliedInOneAnother) {
   EXPECT_EQ(count_repetitions("(a{2}b{1,3}){4,5}c{7}"), 15U);
   EXPECT_EQ(count_repetitions("[{]a{x}(b{3,})*"), 3U);
   EXPECT_EQ(count_repetitions("))a{99999999999999999999999}"), 1000000U);
+  // An escaped parenthesis and one in a class close nothing.
+  EXPECT_EQ(count_repetitions("(a{100}\\)b){100}"), 10000U);
+  EXPECT_EQ(count_repetitions("(a{100}[)]b){100}"), 10000U);
 }
 
 TEST(Repetitions, OfAGrammarGoThroughItsRules) {
@@ -28,6 +31,9 @@ TEST(Repetitions, OfAGrammarGoThroughItsRules) {
 TEST(Repetitions, OfAGrammarAreNotThoseOfItsTexts) {
   EXPECT_EQ(count_rule_repetitions("root ::= \"b{9}\\\"{9}\" [{9}\\]] # a{9}\nb ::= \"x\"{5}"), 5U);
   EXPECT_EQ(count_rule_repetitions("root ::= (\"a\"{3}\n# ){9}\n){2}"), 6U);
+  // Blanks and comments may stand anywhere, and a comment ends at either end of a line.
+  EXPECT_EQ(count_rule_repetitions("root ::= a{\t99}\na ::= \"x\"{# 7}\n5\n}"), 495U);
+  EXPECT_EQ(count_rule_repetitions("#\rroot ::= a{9}\n#\ra ::= \"x\"{9}"), 81U);
 }
 
 TEST(Repetitions, OfARuleThatLeadsBackToItselfEnd) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "device/properties.h"
 #include "formats/sm90_layout.h"
@@ -69,6 +70,11 @@ struct GroupedGemmArgs {
 /// Tile sizes that are compiled for an output; each can be forced.
 std::span<const int> list_tile_tokens(GemmOutput output);
 Status can_run(const GroupedGemmShape& shape, const device::Properties& limits);
+/// What every grouped GEMM here asks of its sizes; `kernel` is named in what it refuses.
+Status check_gemm(std::string_view kernel,
+                  const WeightShape& weights,
+                  DType row_dtype,
+                  const device::Properties& limits);
 GroupedGemmConfig make_config(const GroupedGemmShape& shape,
                               int tile_tokens,
                               const device::Properties& limits);

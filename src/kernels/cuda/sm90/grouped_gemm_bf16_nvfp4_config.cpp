@@ -43,29 +43,30 @@ std::span<const int> list_tile_tokens(GemmOutput output) {
   return {};
 }
 
-Status can_run(const GroupedGemmShape& shape, const device::Properties& limits) {
-  if (limits.compute_capability != 90) {
-    return {StatusCode::kUnsupported,
-            fmt::format("grouped_gemm_bf16_nvfp4: compute capability {}, want 90 (Hopper)",
-                        limits.compute_capability)};
-  }
-  const WeightShape& w = shape.weights.shape;
-  if (w.half_rows < 16 || w.half_rows % 16 != 0 || w.cols < 16 || w.cols % 16 != 0) {
-    return {StatusCode::kUnsupported,
-            fmt::format("grouped_gemm_bf16_nvfp4: {} rows, {} columns, want multiples of 16",
-                        w.half_rows, w.cols)};
-  }
-  if (w.num_experts < 1 || w.num_experts > kGemmMaxExperts) {
-    return {StatusCode::kUnsupported,
-            fmt::format("grouped_gemm_bf16_nvfp4: {} experts on one rank, want 1 to {}",
-                        w.num_experts, kGemmMaxExperts)};
-  }
-  if (shape.row_dtype != DType::kF32 && shape.row_dtype != DType::kBf16) {
-    return {StatusCode::kUnsupported,
-            fmt::format("grouped_gemm_bf16_nvfp4: rows of {}, want float32 or bfloat16",
-                        dtype_name(shape.row_dtype))};
-  }
+Status check_gemm(std::string_view kernel,
+                  const WeightShape& weights,
+                  DType row_dtype,
+                  const device::Properties& limits) {
+  const auto refuse = [kernel](const std::string& what) {
+    return Status(StatusCode::kUnsupported, fmt::format("{}: {}", kernel, what));
+  };
+  if (limits.compute_capability != 90)
+    return refuse(
+        fmt::format("compute capability {}, want 90 (Hopper)", limits.compute_capability));
+  if (weights.half_rows < 16 || weights.half_rows % 16 != 0 || weights.cols < 16 ||
+      weights.cols % 16 != 0)
+    return refuse(
+        fmt::format("{} rows, {} columns, want multiples of 16", weights.half_rows, weights.cols));
+  if (weights.num_experts < 1 || weights.num_experts > kGemmMaxExperts)
+    return refuse(
+        fmt::format("{} experts on one rank, want 1 to {}", weights.num_experts, kGemmMaxExperts));
+  if (row_dtype != DType::kF32 && row_dtype != DType::kBf16)
+    return refuse(fmt::format("rows of {}, want float32 or bfloat16", dtype_name(row_dtype)));
   return {};
+}
+
+Status can_run(const GroupedGemmShape& shape, const device::Properties& limits) {
+  return check_gemm("grouped_gemm_bf16_nvfp4", shape.weights.shape, shape.row_dtype, limits);
 }
 
 GroupedGemmConfig make_config(const GroupedGemmShape& shape,

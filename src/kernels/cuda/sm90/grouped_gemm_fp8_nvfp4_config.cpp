@@ -25,7 +25,7 @@ std::span<const int> list_fp8_tile_tokens() {
 }
 
 Status can_run(const GroupedGemmFp8Shape& shape, const device::Properties& limits) {
-  return can_run(GroupedGemmShape{shape.weights, shape.output, shape.row_dtype}, limits);
+  return check_gemm("grouped_gemm_fp8_nvfp4", shape.weights.shape, shape.row_dtype, limits);
 }
 
 GroupedGemmFp8Config make_config(const GroupedGemmFp8Shape& shape,
