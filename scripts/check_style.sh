@@ -24,5 +24,7 @@ report "the library prints, aborts or exits" \
      | grep -vE 'transport.*abort\(|abort\(const Status|->abort\(|[.]abort\(' || true)"
 report "files over 500 lines (a table of test cases may be longer)" \
   "$(git ls-files 'src/*.h' 'src/*.cpp' 'src/*.cu' 'src/*.cuh' 'tools/*' 'include/*' | xargs wc -l | awk '$2 != "total" && $1 > 500')"
+report "a lock without a name is gone at once" \
+  "$(git grep -nE '^[[:space:]]*std::(lock_guard|scoped_lock|unique_lock|shared_lock)(<[^>]*>)?[[:space:]]*[({]' -- src include tools || true)"
 report "functions over 60 lines" "$(python3 scripts/function_sizes.py --limit 60 2>&1 || true)"
 exit $failed
