@@ -4,6 +4,7 @@
 #ifndef HALFBYTE_KERNELS_CUDA_COMMON_NVFP4_ROWS_CUH_
 #define HALFBYTE_KERNELS_CUDA_COMMON_NVFP4_ROWS_CUH_
 
+#include "kernels/cuda/common/load_values.cuh"
 #include "kernels/cuda/common/nvfp4_quantize.h"
 #include "kernels/cuda/common/nvfp4_rows.h"
 #include "kernels/cuda/common/portable_activation.h"
@@ -36,31 +37,6 @@ __device__ __forceinline__ float find_scale(const float* given, std::int64_t gro
   return reduce_range<kNumThreads>(range).scale();
 }
 
-/// 16 bf16 values at a multiple of 16 columns.
-__device__ __forceinline__ void load_bf16_group(const std::uint16_t* row,
-                                                std::int64_t group,
-                                                float (&values)[kNvfp4Block]) {
-  const auto* words = reinterpret_cast<const uint4*>(row + group * kNvfp4Block);
-  const uint4 halves[2] = {words[0], words[1]};
-  for (int i = 0; i < 2; ++i) {
-    const std::uint32_t pairs[4] = {halves[i].x, halves[i].y, halves[i].z, halves[i].w};
-    for (int j = 0; j < 4; ++j) {
-      values[8 * i + 2 * j] = float_of(pairs[j] << 16);
-      values[8 * i + 2 * j + 1] = float_of(pairs[j] & 0xFFFF0000U);
-    }
-  }
-}
-
-__device__ __forceinline__ void load_f32_group(const float* group, float (&values)[kNvfp4Block]) {
-  for (int i = 0; i < kNvfp4Block / 4; ++i) {
-    const float4 four = reinterpret_cast<const float4*>(group)[i];
-    values[4 * i] = four.x;
-    values[4 * i + 1] = four.y;
-    values[4 * i + 2] = four.z;
-    values[4 * i + 3] = four.w;
-  }
-}
-
 __device__ __forceinline__ void store_codes(std::uint8_t* dst, const QuantizedBlock& block) {
   *reinterpret_cast<uint2*>(dst) = make_uint2(block.codes[0], block.codes[1]);
 }
@@ -78,7 +54,7 @@ __global__ void __launch_bounds__(kNumThreads)
   for (std::int64_t row = blockIdx.x; row < p.num_rows; row += gridDim.x) {
     const std::uint16_t* const x = static_cast<const std::uint16_t*>(p.args.x) + row * p.cols;
     const auto load = [x](std::int64_t group, float(&values)[kNvfp4Block]) {
-      load_bf16_group(x, group, values);
+      load_bf16(x + group * kNvfp4Block, values);
     };
     const float s = find_scale(p.args.scale, groups, load);
     const QuantizeScale scale = make_quantize_scale(s);
@@ -167,8 +143,8 @@ __device__ __forceinline__ void load_h_group(const ActivateRowsArgs& args,
   const std::int64_t up_col = up_sum_column(group * kNvfp4Block, gated);
   float up[kNvfp4Block];
   float gate[kNvfp4Block] = {};
-  load_f32_group(sums + up_col, up);
-  if (gated) load_f32_group(sums + up_col + 64, gate);
+  load_f32(sums + up_col, up);
+  if (gated) load_f32(sums + up_col + 64, gate);
   for (int i = 0; i < kNvfp4Block; ++i)
     h[i] = portable_activate(args.activation, gate[i] * alphas.gate, up[i] * alphas.up);
 }

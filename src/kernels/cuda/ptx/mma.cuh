@@ -27,6 +27,13 @@ __device__ __forceinline__ std::uint32_t mul_bf16x2(std::uint32_t a, std::uint32
   return r;
 }
 
+/// Two values rounded to bf16, the first in the lower half.
+__device__ __forceinline__ std::uint32_t bf16_pair(float first, float second) {
+  std::uint32_t r;
+  asm("cvt.rn.bf16x2.f32 %0,%1,%2;" : "=r"(r) : "f"(second), "f"(first));
+  return r;
+}
+
 template <int kTable>
 __device__ __forceinline__ std::uint32_t lop3(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
   std::uint32_t r;

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/common/load_values.cuh"
 #include "kernels/cuda/common/portable_activation.h"
 #include "kernels/cuda/common/row_range.cuh"
 #include "kernels/cuda/ptx/memory.cuh"
@@ -39,17 +40,6 @@ __device__ __forceinline__ Alphas route_alphas(const ActivateTilesArgs& args, co
   return {cuda::row_alpha(gate, s), cuda::row_alpha(args.up_scale[row.expert], s)};
 }
 
-__device__ __forceinline__ void load_sums(const float* src, float (&v)[kHalfGroup]) {
-#pragma unroll
-  for (int i = 0; i < kHalfGroup / 4; ++i) {
-    const float4 four = reinterpret_cast<const float4*>(src)[i];
-    v[4 * i] = four.x;
-    v[4 * i + 1] = four.y;
-    v[4 * i + 2] = four.z;
-    v[4 * i + 3] = four.w;
-  }
-}
-
 /// Half group `i` of a row. With a gate, 8 sums of the gate lie before those of up (sm90_layout.h).
 __device__ __forceinline__ void make_h(const ActivateTilesArgs& args,
                                        const float* sums,
@@ -59,10 +49,10 @@ __device__ __forceinline__ void make_h(const ActivateTilesArgs& args,
   float gate[kHalfGroup] = {};
   float up[kHalfGroup];
   if (args.gate_scale == nullptr) {
-    load_sums(sums + i * kHalfGroup, up);
+    cuda::load_f32(sums + i * kHalfGroup, up);
   } else {
-    load_sums(sums + i * (2 * kHalfGroup), gate);
-    load_sums(sums + i * (2 * kHalfGroup) + kHalfGroup, up);
+    cuda::load_f32(sums + i * (2 * kHalfGroup), gate);
+    cuda::load_f32(sums + i * (2 * kHalfGroup) + kHalfGroup, up);
   }
 #pragma unroll
   for (int j = 0; j < kHalfGroup; ++j)

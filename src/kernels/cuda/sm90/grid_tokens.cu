@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/common/load_values.cuh"
 #include "kernels/cuda/common/row_range.cuh"
 #include "kernels/cuda/ptx/memory.cuh"
 #include "kernels/cuda/sm90/grid_values.cuh"
@@ -25,13 +26,7 @@ __device__ __forceinline__ void load(const Params& p,
                                      std::int64_t i,
                                      std::int64_t end,
                                      float (&v)[kHalfGroup]) {
-  const uint4 raw = i < end ? static_cast<const uint4*>(p.args.x)[i] : uint4{};
-  const std::uint32_t pairs[kHalfGroup / 2] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-  for (int j = 0; j < kHalfGroup / 2; ++j) {
-    v[2 * j] = cuda::float_of(pairs[j] << 16);
-    v[2 * j + 1] = cuda::float_of(pairs[j] & 0xFFFF0000U);
-  }
+  cuda::widen_bf16(i < end ? static_cast<const uint4*>(p.args.x)[i] : uint4{}, v);
 }
 
 /// Half groups first + threadIdx.x, .. up to `end`, by whole warps.

@@ -83,14 +83,7 @@ struct Kernel {
 
   static __device__ __forceinline__ Tile find(const Params& p, const SharedStorage& s, int index) {
     const cuda::TileIndex t = cuda::find_ordered_tile(s.order, p.num_experts, p.row_tiles, index);
-    const int rows = cuda::rows_per_tile(s.tiles, t.expert);
-    const int first = t.token_tile * rows;
-    return {t.expert,
-            t.row_tile * kTileRowCells,
-            s.tiles.tile_start[t.expert] + t.token_tile,
-            s.tiles.offset[t.expert] + first,
-            min(rows, s.tiles.count[t.expert] - first),
-            s.order.width[t.expert]};
+    return make_tile(s.tiles, s.order, t, t.row_tile * kTileRowCells);
   }
 
   /// Copies a part of each stage of a tile: part 0 or 1 is a warpgroup's (or two's) 128 rows of

@@ -90,7 +90,7 @@ struct Store {
 
   /// Two tokens of one feature in, two features of token lane / 4 out.
   static __device__ __forceinline__ std::uint32_t transposed_pair(float a, float b) {
-    return ptx::transpose_8x8(bf16_pair(a, b));
+    return ptx::transpose_8x8(ptx::bf16_pair(a, b));
   }
 
   /// A lane's places in the next product's token tile, for a warp's groups of eight features from a
@@ -230,11 +230,6 @@ struct Store {
     }
   }
 
-  static __device__ __forceinline__ std::uint32_t bf16_pair(float a, float b) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
-    return *reinterpret_cast<const std::uint32_t*>(&pair);
-  }
-
   /// What the sums of tokens 8 * block + 2 * (lane % 4) and the next are times.
   static __device__ __forceinline__ float2 row_alphas(const Params& p, const Group& g, int block) {
     if constexpr (kOutput == GemmOutput::kScaledRows) {
@@ -273,7 +268,7 @@ struct Store {
         const int tokens = round * kBlocks + i / kChunks;
         const float* v = acc[i % kChunks / 2] + 4 * tokens + i % 2 * 2;
         const float2 alpha = row_alphas(p, g, tokens);
-        words[i] = bf16_pair(v[0] * alpha.x, v[1] * alpha.y);
+        words[i] = ptx::bf16_pair(v[0] * alpha.x, v[1] * alpha.y);
       }
       ptx::store_transposed_8x8x4(to + round % 2 * 512, words);
       __syncwarp();

@@ -113,14 +113,7 @@ struct Kernel {
 
   static __device__ __forceinline__ Tile find(const Params& p, const SharedStorage& s, int index) {
     const cuda::TileIndex t = cuda::find_ordered_tile(s.order, p.num_experts, row_groups(p), index);
-    const int rows = cuda::rows_per_tile(s.tiles, t.expert);
-    const int first = t.token_tile * rows;
-    return {t.expert,
-            (t.row_tile * kCluster + block_rank()) * kSlabCells,
-            s.tiles.tile_start[t.expert] + t.token_tile,
-            s.tiles.offset[t.expert] + first,
-            min(rows, s.tiles.count[t.expert] - first),
-            s.order.width[t.expert]};
+    return make_tile(s.tiles, s.order, t, (t.row_tile * kCluster + block_rank()) * kSlabCells);
   }
 
   /// This block's share of a stage's tokens and scales, for the whole cluster.

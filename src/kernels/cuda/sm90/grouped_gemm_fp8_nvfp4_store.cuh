@@ -51,17 +51,6 @@ struct Store {
     }
   };
 
-  /// Calls visit(token, row_part, sum) for the lane's sums of the group.
-  template <typename Visit>
-  static __device__ __forceinline__ void for_each_sum(const Group& g,
-                                                      const Sums& sums,
-                                                      Visit visit) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll
-    for (int i = 0; i < kTokens / 2; ++i)
-      visit(i / 4 * 8 + lane % 4 * 2 + i % 2, i % 4 / 2, sums[i] * g.factor[i % 4 / 2]);
-  }
-
   template <bool kSwiglu>
   static __device__ __forceinline__ void store_gated(const Params& p,
                                                      const Group& g,
@@ -80,64 +69,47 @@ struct Store {
     }
   }
 
-  static __device__ __forceinline__ void store_relu2(const Params& p,
-                                                     const Group& g,
-                                                     const Sums& sums) {
-    const int feature = g.row_tile * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
-    auto* h = static_cast<float*>(p.args.output);
-    for_each_sum(g, sums, [&](int token, int part, float sum) {
-      const int col = feature + part * 8;
-      if (g.holds(token) && col < p.output_cols)
-        h[g.row(token) * p.output_cols + col] = cuda::relu2(sum);
-    });
-  }
-
+  /// fp32 values, each `of(sum)`: rows, or h without a gate.
+  template <typename Of>
   static __device__ __forceinline__ void store_f32(const Params& p,
                                                    const Group& g,
-                                                   const Sums& sums) {
-    const int row = g.row_tile * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
+                                                   const Sums& sums,
+                                                   Of of) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
     auto* output = static_cast<float*>(p.args.output);
-    for_each_sum(g, sums, [&](int token, int part, float sum) {
-      const int col = row + part * 8;
-      if (g.holds(token) && col < p.output_cols) output[g.row(token) * p.output_cols + col] = sum;
-    });
+#pragma unroll
+    for (int i = 0; i < kTokens / 2; ++i) {
+      const int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
+      const int part = i % 4 / 2;
+      const int col = g.row_tile * 16 + part * 8 + lane / 4;
+      if (g.holds(token) && col < p.output_cols)
+        output[g.row(token) * p.output_cols + col] = of(sums[i] * g.factor[part]);
+    }
   }
 
-  static __device__ __forceinline__ std::uint32_t bf16_pair(float a, float b) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
-    return *reinterpret_cast<const std::uint32_t*>(&pair);
-  }
-
-  /// Through shared memory, 16 tokens x 16 rows at a time, so that the stores are 32 contiguous
-  /// bytes of a token. Two buffers: what is loaded was stored before this round's barrier, what is
-  /// overwritten was loaded before it.
+  /// Through shared memory, so that the stores are 32 contiguous bytes of a token.
   static __device__ __forceinline__ void store_bf16(const Params& p,
                                                     const Group& g,
                                                     const Sums& sums) {
+    static_assert(kTokens == 16);
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const auto chunk_of = [&](int token, int chunk) {
       return g.staging + token * 32 + ((chunk ^ (token / 4 % 2)) << 4);
     };
-    const std::uint32_t to = chunk_of(lane / 16 * 8 + lane % 8, lane / 8 % 2);
-    const int token = lane / 2;
-    const std::uint32_t from = chunk_of(token, lane % 2);
-    const int col = g.row_tile * 16 + lane % 2 * 8;
-    __nv_bfloat16* dst =
-        static_cast<__nv_bfloat16*>(p.args.output) + g.row(token) * p.output_cols + col;
+    std::uint32_t words[4];
 #pragma unroll
-    for (int round = 0; round < kTokens / 16; ++round) {
-      std::uint32_t words[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float* v = sums + 4 * (round * 2 + i / 2) + i % 2 * 2;
-        words[i] = bf16_pair(v[0] * g.factor[i % 2], v[1] * g.factor[i % 2]);
-      }
-      ptx::store_transposed_8x8x4(to + round % 2 * 512, words);
-      __syncwarp();
-      const uint4 part = ptx::load_shared_16(from + round % 2 * 512);
-      if (g.holds(round * 16 + token) && col < p.output_cols)
-        *reinterpret_cast<uint4*>(dst + std::int64_t{round} * 16 * p.output_cols) = part;
+    for (int i = 0; i < 4; ++i) {
+      const float* v = sums + 4 * (i / 2) + i % 2 * 2;
+      words[i] = ptx::bf16_pair(v[0] * g.factor[i % 2], v[1] * g.factor[i % 2]);
     }
+    ptx::store_transposed_8x8x4(chunk_of(lane / 16 * 8 + lane % 8, lane / 8 % 2), words);
+    __syncwarp();
+    const int token = lane / 2;
+    const uint4 part = ptx::load_shared_16(chunk_of(token, lane % 2));
+    const int col = g.row_tile * 16 + lane % 2 * 8;
+    auto* output = static_cast<__nv_bfloat16*>(p.args.output);
+    if (g.holds(token) && col < p.output_cols)
+      *reinterpret_cast<uint4*>(output + g.row(token) * p.output_cols + col) = part;
     __syncwarp();
   }
 
@@ -147,12 +119,12 @@ struct Store {
                                                      const Sums& sums) {
     if constexpr (kOutput == GemmOutput::kRows) {
       if (p.rows_f32)
-        store_f32(p, g, sums);
+        store_f32(p, g, sums, [](float sum) { return sum; });
       else
         store_bf16(p, g, sums);
     } else {
       if (!p.gated)
-        store_relu2(p, g, sums);
+        store_f32(p, g, sums, cuda::relu2);
       else if (p.activation.swiglu)
         store_gated<true>(p, g, sums);
       else

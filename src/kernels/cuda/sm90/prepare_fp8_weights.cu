@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/checked.h"
 #include "kernels/cuda/common/launch.cuh"
-#include "kernels/cuda/sm90/prepare_weights.h"
+#include "kernels/cuda/sm90/prepare_weights.cuh"
 
 namespace halfbyte::sm90 {
 namespace {
@@ -13,32 +13,19 @@ struct Params {
   std::int64_t expert_idx;
   PrepareFp8WeightsArgs args;
 
-  __device__ __forceinline__ std::int64_t groups() const { return layout.shape.cols / 16; }
   __device__ __forceinline__ float* row_factors() const {
     return args.row_factor + expert_idx * layout.rows();
   }
 };
 
-/// Of row `row` of a half; 0 past the last.
-__device__ __forceinline__ std::uint8_t scale_of(const Params& p, const Element& element) {
-  if (element.row >= p.layout.shape.half_rows || element.col >= p.layout.shape.cols) return 0;
-  return p.args.weights.block_scale[element.half][element.row * p.groups() + element.col / 16];
-}
-
-__device__ __forceinline__ Element first_of_row(const Params& p, std::int64_t stored_row) {
-  return element_of(p.layout, p.expert_idx, stored_row, 0);
-}
-
 /// A warp a stored row: 2^-p.
 __global__ void row_factor_kernel(const Params p) {
   const std::int64_t row = (blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x) / 32;
   if (row >= p.layout.rows()) return;
-  Element element = first_of_row(p, row);
+  Element element = element_of(p.layout, p.expert_idx, row, 0);
   unsigned most = 0;
-  for (std::int64_t group = threadIdx.x % 32; group < p.groups(); group += 32) {
-    element.col = group * 16;
-    most = max(most, static_cast<unsigned>(scale_of(p, element)));
-  }
+  for (element.col = threadIdx.x % 32 * 16; element.col < p.layout.shape.cols; element.col += 512)
+    most = max(most, static_cast<unsigned>(scale_of(p.layout, p.args.weights, element)));
   most = __reduce_max_sync(~0U, most);
   if (threadIdx.x % 32 == 0)
     p.row_factors()[row] = ldexpf(1.0F, -fold_exponent(static_cast<std::uint8_t>(most)));
@@ -48,11 +35,11 @@ __device__ __forceinline__ FoldedScale folded_scale(const Params& p, const Eleme
   const std::int64_t row = stored_row(p.layout.shape.num_halves, element.half, element.row);
   // The factor is 2^-p.
   const int exponent = 127 - static_cast<int>(__float_as_uint(p.row_factors()[row]) >> 23);
-  return fold_scale(scale_of(p, element), exponent);
+  return fold_scale(scale_of(p.layout, p.args.weights, element), exponent);
 }
 
 __device__ __forceinline__ std::uint32_t code_word(const Params& p, const Element& first) {
-  if (scale_of(p, first) == 0) return 0;
+  if (scale_of(p.layout, p.args.weights, first) == 0) return 0;
   const FoldedScale scale = folded_scale(p, first);
   const std::uint8_t* row =
       p.args.weights.codes[first.half] + first.row * (p.layout.shape.cols / 2) + first.col / 2;

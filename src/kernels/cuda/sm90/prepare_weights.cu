@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/sm90/prepare_weights.h"
+#include "kernels/cuda/sm90/prepare_weights.cuh"
 
 #include "base/checked.h"
 #include "kernels/cuda/common/launch.cuh"
@@ -13,19 +13,9 @@ struct Params {
   PrepareWeightsArgs args;
 };
 
-__device__ __forceinline__ bool is_padding(const Params& p, const Element& element) {
-  return element.row >= p.layout.shape.half_rows || element.col >= p.layout.shape.cols;
-}
-
-__device__ __forceinline__ std::uint8_t scale_of(const Params& p, const Element& element) {
-  if (is_padding(p, element)) return 0;
-  const std::int64_t groups = p.layout.shape.cols / 16;
-  return p.args.block_scale[element.half][element.row * groups + element.col / 16];
-}
-
 /// The codes of four columns of one row, two a byte.
 __device__ __forceinline__ unsigned four_codes(const Params& p, const Element& element) {
-  if (scale_of(p, element) == 0) return 0;
+  if (scale_of(p.layout, p.args, element) == 0) return 0;
   const std::uint8_t* row = p.args.codes[element.half] + element.row * (p.layout.shape.cols / 2);
   return row[element.col / 2] | static_cast<unsigned>(row[element.col / 2 + 1]) << 8;
 }
@@ -54,7 +44,7 @@ __global__ void prepare_kernel(const Params p) {
     std::uint32_t word = 0;
     if (owner.is_scale) {
       for (int b = 0; b < 4; ++b) {
-        const std::uint8_t scale = scale_of(p, owner_of(p.layout, byte + b).element);
+        const std::uint8_t scale = scale_of(p.layout, p.args, owner_of(p.layout, byte + b).element);
         word |= static_cast<std::uint32_t>(encode_scale(scale)) << (8 * b);
       }
     } else {

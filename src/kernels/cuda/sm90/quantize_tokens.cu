@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "formats/sm90_fp8_layout.h"
 #include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/common/load_values.cuh"
 #include "kernels/cuda/ptx/memory.cuh"
 #include "kernels/cuda/sm90/tile_rows.cuh"
 
@@ -27,27 +28,10 @@ struct Params {
 };
 
 __device__ __forceinline__ void load_columns(const float* row, float (&v)[kLaneCols]) {
-#pragma unroll
-  for (int i = 0; i < kLaneCols / 4; ++i) {
-    const float4 four = reinterpret_cast<const float4*>(row)[i];
-    v[4 * i] = four.x;
-    v[4 * i + 1] = four.y;
-    v[4 * i + 2] = four.z;
-    v[4 * i + 3] = four.w;
-  }
+  cuda::load_f32(row, v);
 }
-
 __device__ __forceinline__ void load_columns(const __nv_bfloat16* row, float (&v)[kLaneCols]) {
-#pragma unroll
-  for (int i = 0; i < kLaneCols / 8; ++i) {
-    const uint4 eight = reinterpret_cast<const uint4*>(row)[i];
-    const std::uint32_t pairs[4] = {eight.x, eight.y, eight.z, eight.w};
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      v[8 * i + 2 * j] = __uint_as_float(pairs[j] << 16);
-      v[8 * i + 2 * j + 1] = __uint_as_float(pairs[j] & 0xFFFF0000U);
-    }
-  }
+  cuda::load_bf16(row, v);
 }
 
 /// The scale of a block from the columns of its eight lanes: amax / 448 over what is finite, 0 when

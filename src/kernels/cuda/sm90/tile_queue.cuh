@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/common/ring_position.cuh"
+#include "kernels/cuda/common/tile_order.cuh"
 #include "kernels/cuda/ptx/mbarrier.cuh"
 #include "kernels/cuda/ptx/memory.cuh"
 #include "kernels/cuda/sm90/grouped_gemm_bf16_nvfp4.h"
@@ -23,6 +24,21 @@ struct WidthList {};
 struct Tile {
   int expert, row_cell, image, first_route, num_tokens, width;
 };
+
+/// The tile of the ordered list's entry `at`, from weight cell `row_cell` on.
+__device__ __forceinline__ Tile make_tile(const cuda::ExpertTiles& tiles,
+                                          const cuda::TileOrder& order,
+                                          const cuda::TileIndex& at,
+                                          int row_cell) {
+  const int rows = cuda::rows_per_tile(tiles, at.expert);
+  const int first = at.token_tile * rows;
+  return {at.expert,
+          row_cell,
+          tiles.tile_start[at.expert] + at.token_tile,
+          tiles.offset[at.expert] + first,
+          min(rows, tiles.count[at.expert] - first),
+          order.width[at.expert]};
+}
 
 using QueuePosition = cuda::RingPosition<kGemmQueueDepth>;
 
