@@ -6,6 +6,7 @@
 
 #include <random>
 
+#include "activations.h"
 #include "device_data.h"
 #include "grid_on_host.h"
 #include "kernels/reference/activation.h"
@@ -138,11 +139,7 @@ class ActivateTiles {
 
 TEST(ActivateTiles, HasTheBitsOfTheReference) {
   HALFBYTE_NEED_HOPPER();
-  const ActivationSpec activations[] = {{},
-                                        {ActivationFunction::kSwigluClamped, 1.702F, 1.0F, 0.75F},
-                                        {ActivationFunction::kRelu2},
-                                        {ActivationFunction::kGegluTanh}};
-  for (const ActivationSpec& activation : activations) {
+  for (const ActivationSpec& activation : test::kActivations) {
     for (const std::int64_t intermediate_size : {16, 96, 1856, 2080}) {
       for (const int tile_tokens : list_tile_tokens(GemmOutput::kScaledRows)) {
         SCOPED_TRACE(testing::Message() << "activation " << static_cast<int>(activation.function)

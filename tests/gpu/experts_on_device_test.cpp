@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "activations.h"
 #include "device_data.h"
 #include "kernels/reference/oracle.h"
 #include "moe/device_limits.h"
@@ -160,12 +161,8 @@ TEST_P(QuantizedExperts, RowsAreThoseOfTheReferenceForEveryNumberOfTokens) {
 }
 
 TEST_P(QuantizedExperts, RowsAreThoseOfTheReferenceForEveryActivationAndTail) {
-  const ActivationSpec activations[] = {{},
-                                        {ActivationFunction::kSwigluClamped, 1.702F, 1.0F, 0.75F},
-                                        {ActivationFunction::kRelu2},
-                                        {ActivationFunction::kGegluTanh}};
   for (const auto& backend : backends_) {
-    for (const ActivationSpec& activation : activations) {
+    for (const ActivationSpec& activation : test::kActivations) {
       const test::TestLayer layer = test::random_layer({.hidden_size = 528,
                                                         .intermediate_size = 240,
                                                         .num_experts = 5,

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The kernels of w4a8, stage by stage: weights folded into E4M3, rows quantised, both GEMMs.
-#include <cstring>
+#include <algorithm>
 
 #include "formats/e4m3.h"
 #include "formats/e4m3_fold.h"
+#include "grid_on_host.h"
 #include "kernels/cuda/sm90/grouped_gemm_fp8_nvfp4.h"
 #include "kernels/cuda/sm90/token_tiles.h"
 #include "layer_case.h"
@@ -161,21 +162,8 @@ class QuantizedTokens {
                     .ok());
   }
 
-  /// Calls visit(route, tile, token) for every route.
-  template <typename Visit>
-  void for_each_route(Visit visit) const {
-    std::int64_t tile_start = 0;
-    for (std::size_t e = 0; e < step_.routes.expert_count.size(); ++e) {
-      const int count = step_.routes.expert_count[e];
-      const int num_tiles = (count + tiles_.tile_tokens - 1) / tiles_.tile_tokens;
-      const int rows = num_tiles == 0 ? 1 : ((count + num_tiles - 1) / num_tiles + 7) / 8 * 8;
-      for (int i = 0; i < count; ++i)
-        visit(step_.routes.expert_offset[e] + i, tile_start + i / rows, i % rows);
-      tile_start += num_tiles;
-    }
-  }
-
-  /// Bit for bit the host's quantiser on the rows that `row_of(route)` points to; and their values.
+  /// Bit for bit the host's quantiser on the rows that `row_of(route)` points to, and zeros that
+  /// make tiles as wide as products; and the rows' values.
   template <typename RowOf>
   std::vector<double> expect_equal(RowOf row_of) const {
     const auto got_codes = codes.download();
@@ -185,8 +173,10 @@ class QuantizedTokens {
     std::vector<std::uint8_t> want(size);
     std::vector<float> want_scales((size + 127) / 128);
     int wrong = 0;
-    for_each_route([&](std::int64_t route, std::int64_t tile, int token) {
-      quantize_row_to_e4m3(row_of(route), cols_, want.data(), want_scales.data());
+    const auto compare = [&](std::int64_t tile, int token, std::int64_t route) {
+      std::fill(want.begin(), want.end(), std::uint8_t{0});
+      std::fill(want_scales.begin(), want_scales.end(), 0.0F);
+      if (route >= 0) quantize_row_to_e4m3(row_of(route), cols_, want.data(), want_scales.data());
       for (std::size_t col = 0; col < size; ++col) {
         const auto c = static_cast<std::int64_t>(col);
         const std::uint8_t code =
@@ -194,10 +184,12 @@ class QuantizedTokens {
         const float scale =
             got_scales[static_cast<std::size_t>(tiles_.scale_index(tile, c / 128, token))];
         wrong += code != want[col] || scale != want_scales[col / 128] ? 1 : 0;
-        values[static_cast<std::size_t>(route) * size + col] =
-            double{e4m3_to_f32(code)} * double{scale};
+        if (route >= 0)
+          values[static_cast<std::size_t>(route) * size + col] =
+              double{e4m3_to_f32(code)} * double{scale};
       }
-    });
+    };
+    test::for_each_tile_row(tiles_, step_.routes, compare);
     EXPECT_EQ(wrong, 0) << "of " << values.size();
     return values;
   }
@@ -318,7 +310,7 @@ class Experts {
     const auto values = h_tokens_.expect_equal(
         [&](std::int64_t route) { return h_values.data() + route * c_.intermediate_size; });
     const Sums sums = reference(step_.down, values);
-    const std::vector<std::byte> bytes = rows();
+    const std::vector<float> got = test::rows_as_f32(rows(), row_dtype_);
     const auto hidden = static_cast<std::size_t>(c_.hidden_size);
     double worst = 0;
     for (std::size_t i = 0; i < sums.sum.size(); ++i) {
@@ -328,7 +320,7 @@ class Experts {
       const double bound =
           (test::gemm_bound(c_.intermediate_size, sums.magnitude[i]) + sums.loss[i]) * alpha +
           std::abs(want) * (row_dtype_ == DType::kBf16 ? 0x1p-8 : 0x1p-23) + 1e-37;
-      const double ratio = std::abs(row_value(bytes, i) - want) / bound;
+      const double ratio = std::abs(double{got[i]} - want) / bound;
       worst = ratio <= worst ? worst : ratio;
     }
     EXPECT_LE(worst, 1) << "rows: worst error over bound";
@@ -368,17 +360,6 @@ class Experts {
     for (double& loss : sums.loss)
       loss *= kStepLoss;
     return sums;
-  }
-
-  double row_value(const std::vector<std::byte>& bytes, std::size_t i) const {
-    float value = 0;
-    std::uint16_t bits = 0;
-    if (row_dtype_ == DType::kF32) {
-      std::memcpy(&value, bytes.data() + 4 * i, 4);
-      return value;
-    }
-    std::memcpy(&bits, bytes.data() + 2 * i, 2);
-    return bf16_to_f32(bits);
   }
 
   LayerCase c_;
@@ -472,51 +453,17 @@ void expect_layer(const LayerCase& c) {
 
 TEST(GroupedGemmFp8, MeetsTheBoundForEveryDistributionOfRows) {
   HALFBYTE_NEED_HOPPER();
-  for (const Spread spread : {Spread::kRandom, Spread::kOneExpert, Spread::kMissing,
-                              Spread::kDuplicates, Spread::kSkewed}) {
-    for (const std::int64_t tokens : {1, 40, 333}) {
-      SCOPED_TRACE(testing::Message() << tokens << " tokens, spread " << static_cast<int>(spread));
-      expect_layer({.num_experts = 7,
-                    .hidden_size = 512,
-                    .intermediate_size = 256,
-                    .num_tokens = tokens,
-                    .top_k = 3,
-                    .spread = spread});
-    }
-  }
+  test::for_each_distribution(expect_layer);
 }
 
 TEST(GroupedGemmFp8, MeetsTheBoundForEveryActivationAndTail) {
   HALFBYTE_NEED_HOPPER();
-  const std::pair<std::int64_t, std::int64_t> sizes[] = {
-      {528, 96}, {2880, 240}, {16, 16}, {640, 704}};
-  const ActivationSpec activations[] = {{},
-                                        {ActivationFunction::kSwigluClamped, 1.702F, 1.0F, 0.75F},
-                                        {ActivationFunction::kRelu2},
-                                        {ActivationFunction::kGegluTanh}};
-  for (const ActivationSpec& activation : activations) {
-    for (const auto& [hidden, intermediate] : sizes) {
-      SCOPED_TRACE(testing::Message() << "H " << hidden << " I " << intermediate << " activation "
-                                      << static_cast<int>(activation.function));
-      expect_layer({.num_experts = 3,
-                    .hidden_size = hidden,
-                    .intermediate_size = intermediate,
-                    .activation = activation,
-                    .num_tokens = 70,
-                    .top_k = 2,
-                    .awkward = true});
-    }
-  }
+  test::for_each_activation_and_tail(expect_layer);
 }
 
 TEST(GroupedGemmFp8, MeetsTheBoundForManyTiles) {
   HALFBYTE_NEED_HOPPER();
-  expect_layer({.num_experts = 40,
-                .hidden_size = 1024,
-                .intermediate_size = 512,
-                .num_tokens = 1500,
-                .top_k = 2,
-                .awkward = true});
+  expect_layer(test::many_tiles());
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/sm90/grouped_gemm_bf16_nvfp4.h"
 
-#include <cstring>
-
 #include "kernels/cuda/sm90/token_tiles.h"
 #include "quantized_case.h"
 
@@ -110,17 +108,7 @@ class Prefill {
   }
 
   std::vector<float> rows_f32(const std::vector<std::byte>& bytes) const {
-    std::vector<float> values(bytes.size() / (row_dtype_ == DType::kF32 ? 4 : 2));
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      std::uint16_t bits = 0;
-      if (row_dtype_ == DType::kF32) {
-        std::memcpy(&values[i], bytes.data() + 4 * i, 4);
-      } else {
-        std::memcpy(&bits, bytes.data() + 2 * i, 2);
-        values[i] = bf16_to_f32(bits);
-      }
-    }
-    return values;
+    return test::rows_as_f32(bytes, row_dtype_);
   }
 
   GroupedGemmConfig up_config;
@@ -177,12 +165,6 @@ void expect_layer(const LayerCase& c) {
   }
 }
 
-constexpr ActivationSpec kActivations[] = {
-    {},
-    {ActivationFunction::kSwigluClamped, 1.702F, 1.0F, 0.75F},
-    {ActivationFunction::kRelu2},
-    {ActivationFunction::kGegluTanh}};
-
 /// Sums of every stored row of gate_up against the exact ones; those of padding are zero.
 void expect_sums(const LayerStep& step, const std::vector<float>& got) {
   const test::CanonicalOnDevice weights = step.gate_up.canonical();
@@ -227,37 +209,12 @@ void expect_quantized_layer(const LayerCase& c, double min_exact) {
 
 TEST(GroupedGemm, MeetsTheBoundForEveryDistributionOfRows) {
   HALFBYTE_NEED_HOPPER();
-  for (const Spread spread : {Spread::kRandom, Spread::kOneExpert, Spread::kMissing,
-                              Spread::kDuplicates, Spread::kSkewed}) {
-    for (const std::int64_t tokens : {1, 40, 333}) {
-      SCOPED_TRACE(testing::Message() << tokens << " tokens, spread " << static_cast<int>(spread));
-      expect_layer({.num_experts = 7,
-                    .hidden_size = 512,
-                    .intermediate_size = 256,
-                    .num_tokens = tokens,
-                    .top_k = 3,
-                    .spread = spread});
-    }
-  }
+  test::for_each_distribution(expect_layer);
 }
 
 TEST(GroupedGemm, MeetsTheBoundForEveryActivationAndTail) {
   HALFBYTE_NEED_HOPPER();
-  const std::pair<std::int64_t, std::int64_t> sizes[] = {
-      {528, 96}, {2880, 240}, {16, 16}, {640, 704}};
-  for (const ActivationSpec& activation : kActivations) {
-    for (const auto& [hidden, intermediate] : sizes) {
-      SCOPED_TRACE(testing::Message() << "H " << hidden << " I " << intermediate << " activation "
-                                      << static_cast<int>(activation.function));
-      expect_layer({.num_experts = 3,
-                    .hidden_size = hidden,
-                    .intermediate_size = intermediate,
-                    .activation = activation,
-                    .num_tokens = 70,
-                    .top_k = 2,
-                    .awkward = true});
-    }
-  }
+  test::for_each_activation_and_tail(expect_layer);
 }
 
 // Mode w4a4: h on the NVFP4 grid, bit for bit where the sums are exact.
@@ -279,7 +236,7 @@ TEST(GroupedGemm, QuantizesHForEveryDistributionOfRows) {
 
 TEST(GroupedGemm, QuantizesHOfEveryActivationAndTail) {
   HALFBYTE_NEED_HOPPER();
-  for (const ActivationSpec& activation : kActivations) {
+  for (const ActivationSpec& activation : test::kActivations) {
     for (const auto& [hidden, intermediate] :
          {std::pair{144, 96}, std::pair{2880, 240}, std::pair{16, 16}, std::pair{208, 704}}) {
       SCOPED_TRACE(testing::Message() << "H " << hidden << " I " << intermediate << " activation "
@@ -317,7 +274,7 @@ TEST(GroupedGemm, ScaledRowsHaveTheBitsOfRows) {
 // And its first product, whose sums lie in the order of the stored rows.
 TEST(GroupedGemm, SumsOfGateAndUpMeetTheBound) {
   HALFBYTE_NEED_HOPPER();
-  for (const ActivationSpec& activation : {kActivations[0], kActivations[2]}) {
+  for (const ActivationSpec& activation : {test::kActivations[0], test::kActivations[2]}) {
     const LayerCase c = {.num_experts = 7,
                          .hidden_size = 528,
                          .intermediate_size = 208,
@@ -335,12 +292,7 @@ TEST(GroupedGemm, SumsOfGateAndUpMeetTheBound) {
 
 TEST(GroupedGemm, MeetsTheBoundForManyTiles) {
   HALFBYTE_NEED_HOPPER();
-  expect_layer({.num_experts = 40,
-                .hidden_size = 1024,
-                .intermediate_size = 512,
-                .num_tokens = 1500,
-                .top_k = 2,
-                .awkward = true});
+  expect_layer(test::many_tiles());
 }
 
 }  // namespace

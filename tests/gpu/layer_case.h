@@ -6,10 +6,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstring>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "activations.h"
 #include "expert_data.h"
 #include "formats/bf16.h"
 #include "halfbyte/moe.h"
@@ -27,6 +31,67 @@ struct LayerCase {
   Spread spread = Spread::kRandom;
   bool awkward = false;  // rare scales, alphas that are powers of two up to 2^20 apart
 };
+
+/// What every grouped GEMM is tried on: `expect(case)` for each distribution of few and of many
+/// rows ...
+template <typename Expect>
+void for_each_distribution(Expect expect) {
+  for (const Spread spread : {Spread::kRandom, Spread::kOneExpert, Spread::kMissing,
+                              Spread::kDuplicates, Spread::kSkewed}) {
+    for (const std::int64_t tokens : {1, 40, 333}) {
+      SCOPED_TRACE(testing::Message() << tokens << " tokens, spread " << static_cast<int>(spread));
+      expect(LayerCase{.num_experts = 7,
+                       .hidden_size = 512,
+                       .intermediate_size = 256,
+                       .num_tokens = tokens,
+                       .top_k = 3,
+                       .spread = spread});
+    }
+  }
+}
+/// ... for each activation and sizes that divide nothing ...
+template <typename Expect>
+void for_each_activation_and_tail(Expect expect) {
+  const std::pair<std::int64_t, std::int64_t> sizes[] = {
+      {528, 96}, {2880, 240}, {16, 16}, {640, 704}};
+  for (const ActivationSpec& activation : kActivations) {
+    for (const auto& [hidden, intermediate] : sizes) {
+      SCOPED_TRACE(testing::Message() << "H " << hidden << " I " << intermediate << " activation "
+                                      << static_cast<int>(activation.function));
+      expect(LayerCase{.num_experts = 3,
+                       .hidden_size = hidden,
+                       .intermediate_size = intermediate,
+                       .activation = activation,
+                       .num_tokens = 70,
+                       .top_k = 2,
+                       .awkward = true});
+    }
+  }
+}
+/// ... and more tiles than multiprocessors.
+inline LayerCase many_tiles() {
+  return {.num_experts = 40,
+          .hidden_size = 1024,
+          .intermediate_size = 512,
+          .num_tokens = 1500,
+          .top_k = 2,
+          .awkward = true};
+}
+
+/// Rows of bf16 or fp32 as they lie in memory.
+inline std::vector<float> rows_as_f32(const std::vector<std::byte>& bytes, DType dtype) {
+  std::vector<float> values(bytes.size() / (dtype == DType::kF32 ? 4 : 2));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    std::uint16_t bits = 0;
+    if (dtype == DType::kF32) {
+      std::memcpy(&values[i], bytes.data() + 4 * i, 4);
+    } else {
+      std::memcpy(&bits, bytes.data() + 2 * i, 2);
+      values[i] = bf16_to_f32(bits);
+    }
+  }
+  return values;
+}
 
 /// What a GEMM stage is held to: |y - o| <= (K / 16 + 1) * 2^-22 * sum |a w| (nvfp4-moe 8.3).
 inline double gemm_bound(std::int64_t k, double magnitude) {
