@@ -108,12 +108,7 @@ std::span<const int> Layer::tile_tokens() const {
 }
 
 std::size_t Layer::tile_bytes(std::int64_t cols) const {
-  std::int64_t most = 0;
-  for (const int tokens : tile_tokens()) {
-    const sm90::TokenTiles tiles = {tokens, cols};
-    most = std::max(most, tiles.max_tiles(max_routes_, c_.num_local) * tiles.tile_bytes());
-  }
-  return static_cast<std::size_t>(most);
+  return sm90::most_tile_bytes(tile_tokens(), cols, 2, max_routes_, c_.num_local);
 }
 
 Status Layer::quantize(const device::Stream& stream) const {

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "kernels/cuda/sm90/token_tiles.h"
 #include "moe/backends/cuda_sm90_plan.h"
 
@@ -23,13 +21,8 @@ sm90::GroupedGemmFp8Shape down_shape(const ExpertPlan& plan, const ExpectedLoad&
 
 // Token tiles of `cols` columns and the scales of their blocks, for the width that needs most.
 void add_tiles(ExpertPlan& plan, const std::string& operand, std::int64_t cols) {
-  std::int64_t most = 0;
-  for (const int tokens : sm90::list_fp8_tile_tokens()) {
-    const sm90::TokenTiles tiles = {tokens, cols, 1};
-    most = std::max(
-        most, tiles.max_tiles(plan.max_routes, plan.shard.num_local_experts) * tiles.tile_bytes());
-  }
-  const auto bytes = static_cast<std::size_t>(most);
+  const std::size_t bytes = sm90::most_tile_bytes(sm90::list_fp8_tile_tokens(), cols, 1,
+                                                  plan.max_routes, plan.shard.num_local_experts);
   plan.workspace.add(operand + "_tiles", bytes, kAlignment);
   plan.workspace.add(operand + "_scales", bytes / sm90::kFp8BlockCols * sizeof(float), kAlignment);
 }

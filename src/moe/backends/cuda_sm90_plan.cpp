@@ -105,13 +105,8 @@ std::int64_t max_decode_tokens(const ExpertPlan& plan) {
 
 // Bytes of the tiles of any step's routes, for the width that needs most.
 std::size_t tile_bytes(const ExpertPlan& plan, std::int64_t cols) {
-  std::int64_t most = 0;
-  for (const int tokens : list_sm90_tile_tokens(plan)) {
-    const sm90::TokenTiles tiles = {tokens, cols};
-    most = std::max(
-        most, tiles.max_tiles(plan.max_routes, plan.shard.num_local_experts) * tiles.tile_bytes());
-  }
-  return static_cast<std::size_t>(most);
+  return sm90::most_tile_bytes(list_sm90_tile_tokens(plan), cols, 2, plan.max_routes,
+                               plan.shard.num_local_experts);
 }
 
 // What the w4a4 modes have beside the others, in the order of Sm90Workspace.

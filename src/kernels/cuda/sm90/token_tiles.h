@@ -5,7 +5,10 @@
 #ifndef HALFBYTE_KERNELS_CUDA_SM90_TOKEN_TILES_H_
 #define HALFBYTE_KERNELS_CUDA_SM90_TOKEN_TILES_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "formats/host_device.h"
 #include "halfbyte/status.h"
@@ -77,6 +80,21 @@ struct TokenTiles {
     return (tile * (cols / 128) + block) * tile_tokens + token;
   }
 };
+
+/// Bytes of the tiles of any distribution of `max_routes` routes over `num_experts` experts, for
+/// the one of `tile_tokens` that needs most.
+inline std::size_t most_tile_bytes(std::span<const int> tile_tokens,
+                                   std::int64_t cols,
+                                   int col_bytes,
+                                   std::int64_t max_routes,
+                                   std::int64_t num_experts) {
+  std::int64_t most = 0;
+  for (const int tokens : tile_tokens) {
+    const TokenTiles tiles = {tokens, cols, col_bytes};
+    most = std::max(most, tiles.max_tiles(max_routes, num_experts) * tiles.tile_bytes());
+  }
+  return static_cast<std::size_t>(most);
+}
 
 struct GatherTokensArgs {
   const void* x = nullptr;                      // bf16 [tokens, hidden_size]
