@@ -21,6 +21,18 @@ void add(const MoeCounters& rank, MoeCounters& total) {
 
 }  // namespace
 
+void subtract(const MoeCounters& before, MoeCounters& counters) {
+  for (std::size_t e = 0; e < counters.tokens_per_expert.size(); ++e)
+    counters.tokens_per_expert[e] -= before.tokens_per_expert[e];
+  counters.num_steps -= before.num_steps;
+  counters.dropped_routes -= before.dropped_routes;
+  counters.padded_rows -= before.padded_rows;
+  counters.unroutable_rows -= before.unroutable_rows;
+  counters.expert_bytes_read -= before.expert_bytes_read;
+  counters.experts_touched -= before.experts_touched;
+  counters.dispatch_bytes -= before.dispatch_bytes;
+}
+
 std::vector<ExpertLoad> sum_expert_load(std::span<const std::vector<ExpertLoad>> ranks,
                                         int ep_size,
                                         int dp_size) {

@@ -16,6 +16,9 @@ std::vector<ExpertLoad> sum_expert_load(std::span<const std::vector<ExpertLoad>>
                                         int ep_size,
                                         int dp_size);
 
+/// What the counters have grown by since they were `before`.
+void subtract(const MoeCounters& before, MoeCounters& counters);
+
 }  // namespace halfbyte
 
 #endif  // HALFBYTE_ENGINE_EXPERT_LOAD_H_

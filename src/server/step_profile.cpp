@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <numeric>
 
+#include "engine/expert_load.h"
 #include "server/expert_usage.h"
 
 namespace halfbyte::server {
@@ -16,19 +17,6 @@ std::int64_t total(const Histogram& histogram) {
 
 Json phase_json(const Histogram& begin, const Histogram& end) {
   return {{"steps", total(end) - total(begin)}, {"seconds", end.sum - begin.sum}};
-}
-
-void subtract(const MoeCounters& before, MoeCounters& counters) {
-  for (std::size_t e = 0; e < counters.tokens_per_expert.size(); ++e) {
-    counters.tokens_per_expert[e] -= before.tokens_per_expert[e];
-  }
-  counters.num_steps -= before.num_steps;
-  counters.experts_touched -= before.experts_touched;
-  counters.expert_bytes_read -= before.expert_bytes_read;
-  counters.dispatch_bytes -= before.dispatch_bytes;
-  counters.padded_rows -= before.padded_rows;
-  counters.dropped_routes -= before.dropped_routes;
-  counters.unroutable_rows -= before.unroutable_rows;
 }
 
 Json layers_json(const EngineCounts& begin, const EngineCounts& end) {

@@ -103,6 +103,10 @@ PendingAnswer::Progress piece(std::string bytes, bool done) {
   return progress;
 }
 
+std::string request_for(const std::string& path) {
+  return "GET " + path + " HTTP/1.1\r\nHost: a\r\n\r\n";
+}
+
 class HttpTest : public ::testing::Test {
  protected:
   void start(HttpOptions options = {}) {
@@ -138,16 +142,21 @@ class HttpTest : public ::testing::Test {
     return std::vector<AccessRecord>(count);
   }
 
+  // A stream that has begun, and a whole answer that has not come.
+  void ask_for_both(Client& stream, Client& whole) {
+    stream.send_text(request_for("/stream"));
+    stream.read_until("\r\n\r\n");
+    whole.send_text(request_for("/whole"));
+    while (server_->num_active() < 2)
+      std::this_thread::sleep_for(1ms);
+  }
+
   std::shared_ptr<Scripted> stream_ = std::make_shared<Scripted>(true);
   std::shared_ptr<Scripted> whole_ = std::make_shared<Scripted>(false);
   std::mutex mutex_;
   std::vector<AccessRecord> records_;
   std::unique_ptr<HttpServer> server_;  // last: its threads use the above
 };
-
-std::string request_for(const std::string& path) {
-  return "GET " + path + " HTTP/1.1\r\nHost: a\r\n\r\n";
-}
 
 TEST_F(HttpTest, AnswersSeveralRequestsOfAConnection) {
   start();
@@ -253,11 +262,7 @@ TEST_F(HttpTest, StopsInTheMiddleOfAnswers) {
   start();
   Client first(server_->port());
   Client second(server_->port());
-  first.send_text(request_for("/stream"));
-  first.read_until("\r\n\r\n");
-  second.send_text(request_for("/whole"));
-  while (server_->num_active() < 2)
-    std::this_thread::sleep_for(1ms);
+  ask_for_both(first, second);
   server_.reset();
   stream_->give(piece("late", true));  // reaches nobody, and nothing that is gone
   whole_->give(piece("late", true));
@@ -366,11 +371,7 @@ TEST_F(HttpTest, RecordsThatAClientLeft) {
   {
     Client first(server_->port());
     Client second(server_->port());
-    first.send_text(request_for("/stream"));
-    first.read_until("\r\n\r\n");
-    second.send_text(request_for("/whole"));
-    while (server_->num_active() < 2)
-      std::this_thread::sleep_for(1ms);
+    ask_for_both(first, second);
   }
   for (const AccessRecord& record : wait_for_records(2))
     EXPECT_EQ(record.status, 499) << record.path;
