@@ -81,7 +81,7 @@ struct HttpOptions {
   std::function<void(const AccessRecord&)> on_request = {};  // once each, on any thread; or null
 };
 
-/// The error body of this HTTP layer's own refusals (400, 408, 413): status and message -> body.
+/// The error body of this HTTP layer's own refusals (400, 413, 431): status and message -> body.
 using HttpErrorBody = std::function<std::string(int status, const std::string& message)>;
 
 /// Listens from start() to its destruction, or stop(). Thread rule: one owner.
