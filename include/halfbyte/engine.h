@@ -84,7 +84,7 @@ struct TokenEvent {
   std::int32_t token_id = -1;  // -1: no token (cancelled, error, max_new_tokens 0)
   FinishReason finish_reason = FinishReason::kNone;
   std::string error = {};  // with kError
-  // With kError; kInvalidArgument: its constraint, min_new_tokens and the vocabulary leave no token.
+  // With kError; kInvalidArgument: constraint, min_new_tokens and vocabulary leave it no token.
   StatusCode error_code = StatusCode::kOk;
   std::chrono::steady_clock::time_point time = {};  // when the step that made it ended
   std::vector<TokenLogprob> logprobs = {};  // the token's own, then the num_logprobs likeliest
