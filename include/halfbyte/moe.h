@@ -217,7 +217,7 @@ struct SharedExpert {
 };
 
 /// Of one layer on one rank, since creation; start() and route() count. On a CUDA device nobody on
-/// the host knows a step's counts: only unroutable_rows counts there.
+/// the host knows a step's counts: only unroutable_rows counts there, of logits on the host.
 struct MoeCounters {
   std::vector<std::int64_t> tokens_per_expert;  // [num_experts]; zero for experts of other ranks
   std::int64_t dropped_routes = 0;              // ids of this rank's tokens that name no expert
@@ -287,9 +287,13 @@ class MoeLayer {
   /// names the experts that were never loaded, or says that the stream is being captured.
   Status finish_loading();
 
-  /// On the host, wherever the layer lives. logits fp32 [num_tokens, E] -> ids and weights,
-  /// [num_tokens, top_k] each; bias is empty or [E]. A row without a finite logit gets ids of -1
-  /// and weights of 0, and is counted. kInvalidArgument: a shape or a dtype.
+  /// logits fp32 [num_tokens, E] -> ids and weights, [num_tokens, top_k] each; bias is empty or
+  /// [E]. A row without a finite logit gets ids of -1 and weights of 0.
+  ///
+  /// Works where the logits are, which is where the other views must be: on the host, wherever the
+  /// layer lives, with such rows counted; or on the layer's CUDA device, where it enqueues and
+  /// returns, with the same bits. kInvalidArgument: a shape, a dtype or another device;
+  /// kUnsupported: on a CUDA device, more than 1024 experts or a top_k above 64.
   Status route(ConstMatrixView logits,
                std::span<const float> bias,
                std::span<std::int32_t> topk_idx,

@@ -118,15 +118,13 @@ Status MoeLayer::route(ConstMatrixView logits,
                        std::span<const float> bias,
                        std::span<std::int32_t> topk_idx,
                        std::span<float> topk_weights) {
-  if (logits.device.kind != DeviceKind::kHost) {
-    return {StatusCode::kInvalidArgument,
-            "router logits are on a CUDA device: route() works in host memory"};
-  }
   if (logits.cols != impl_->spec.num_experts) {
     return {StatusCode::kInvalidArgument,
             fmt::format("router logits have {} columns, want one per expert, {}", logits.cols,
                         impl_->spec.num_experts)};
   }
+  if (logits.device.kind != DeviceKind::kHost)
+    return impl_->route_on_device(logits, bias, topk_idx, topk_weights);
   HALFBYTE_ASSIGN_OR_RETURN(const std::int64_t num_unroutable,
                             halfbyte::route(impl_->spec.router, logits, bias, impl_->spec.top_k,
                                             true, topk_idx, topk_weights));

@@ -7,7 +7,9 @@
 #include <array>
 
 #include "device/buffer.h"
+#include "moe/device_limits.h"
 #include "moe/layer_impl.h"
+#include "moe/router.h"
 
 namespace halfbyte {
 
@@ -52,7 +54,37 @@ Status MoeLayer::Impl::warm_up_device() {
                             {scratch, spec.y_dtype, num_rows, spec.hidden_size, device()},
                             dispatch_workspace(), &stream));
   }
+  HALFBYTE_RETURN_IF_ERROR(warm_up_router());
   return stream.synchronize();
+}
+
+// Whatever the logits are. A router that the kernel has no room for says so when it is asked.
+Status MoeLayer::Impl::warm_up_router() {
+  const auto num_experts = static_cast<std::size_t>(spec.num_experts);
+  const auto top_k = static_cast<std::size_t>(spec.top_k);
+  HALFBYTE_ASSIGN_OR_RETURN(const auto buffer,
+                            device::DeviceBuffer::allocate((num_experts + 2 * top_k) * 4));
+  HALFBYTE_RETURN_IF_ERROR(buffer.fill(std::byte{0}, stream));
+  const Status status = route_on_device({buffer.data(), DType::kF32, 1, spec.num_experts, device()},
+                                        {}, {buffer.as<std::int32_t>(num_experts * 4), top_k},
+                                        {buffer.as<float>((num_experts + top_k) * 4), top_k});
+  if (status.code() != StatusCode::kUnsupported) HALFBYTE_RETURN_IF_ERROR(status.clone());
+  return stream.synchronize();
+}
+
+Status MoeLayer::Impl::route_on_device(ConstMatrixView logits,
+                                       std::span<const float> bias,
+                                       std::span<std::int32_t> topk_idx,
+                                       std::span<float> topk_weights) {
+  if (logits.device != device()) {
+    return {StatusCode::kInvalidArgument,
+            fmt::format("router logits are on {}, want host memory or the layer's device, {}",
+                        device_name(logits.device), device_name(device()))};
+  }
+  return on_device([&] {
+    return halfbyte::route_on_device(spec.router, logits, bias, spec.top_k, topk_idx, topk_weights,
+                                     stream.handle());
+  });
 }
 
 }  // namespace halfbyte

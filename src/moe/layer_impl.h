@@ -72,6 +72,11 @@ struct MoeLayer::Impl {
   // layer_device.cpp: the layer on a CUDA device; on the host these do nothing
   Status refuse_capture(std::string_view call) const;
   Status warm_up_device();
+  Status warm_up_router();
+  Status route_on_device(ConstMatrixView logits,
+                         std::span<const float> bias,
+                         std::span<std::int32_t> topk_idx,
+                         std::span<float> topk_weights);
   Status check_first_step() const;
   // layer_tuning.cpp
   Status tune();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/common/route_rows.h"
 #include "kernels/reference/router.h"
 
 namespace halfbyte {
@@ -66,6 +67,31 @@ Result<std::int64_t> route(const RouterSpec& spec,
     if (mark_unroutable) std::fill(idx.begin(), idx.end(), -1);
   }
   return num_unroutable;
+}
+
+Status route_on_device(const RouterSpec& spec,
+                       ConstMatrixView logits,
+                       std::span<const float> bias,
+                       std::int64_t top_k,
+                       std::span<std::int32_t> topk_idx,
+                       std::span<float> topk_weights,
+                       CUstream_st* stream) {
+  HALFBYTE_RETURN_IF_ERROR(check_router(spec, logits.cols, top_k));
+  HALFBYTE_RETURN_IF_ERROR(check_shapes(logits, bias, top_k, topk_idx.size(), topk_weights.size()));
+  cuda::RouteRowsShape shape = {logits.rows, logits.cols, top_k, spec.method};
+  shape.softmax = reference::router_scores_by_softmax(spec);
+  shape.renormalize = reference::router_renormalizes(spec);
+  if (reference::router_has_groups(spec)) {
+    shape.num_groups = spec.num_groups;
+    shape.topk_group = spec.topk_group;
+  }
+  shape.scale = spec.routed_scaling_factor;
+  HALFBYTE_RETURN_IF_ERROR(can_run(shape));
+  const bool biased = reference::router_uses_bias(spec.method) && !bias.empty();
+  const cuda::RouteRowsArgs args = {static_cast<const float*>(logits.data), logits.row_stride,
+                                    biased ? bias.data() : nullptr, topk_idx.data(),
+                                    topk_weights.data()};
+  return launch(shape, args, stream);
 }
 
 }  // namespace halfbyte

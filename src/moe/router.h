@@ -7,6 +7,8 @@
 
 #include "halfbyte/moe.h"
 
+struct CUstream_st;
+
 namespace halfbyte {
 
 /// Why `spec` cannot route `num_experts` experts to `top_k`, or ok (nvfp4-moe 7: groups, k).
@@ -22,6 +24,16 @@ Result<std::int64_t> route(const RouterSpec& spec,
                            bool mark_unroutable,
                            std::span<std::int32_t> topk_idx,
                            std::span<float> topk_weights);
+
+/// The same of logits on a CUDA device, where the other views are as well; unroutable rows get ids
+/// of -1, and nobody counts them. Enqueues and returns.
+Status route_on_device(const RouterSpec& spec,
+                       ConstMatrixView logits,
+                       std::span<const float> bias,
+                       std::int64_t top_k,
+                       std::span<std::int32_t> topk_idx,
+                       std::span<float> topk_weights,
+                       CUstream_st* stream);
 
 }  // namespace halfbyte
 

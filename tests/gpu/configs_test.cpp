@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/cuda/common/route_rows.h"
 #include "kernels/cuda/sm90/grouped_gemm_bf16_nvfp4.h"
 #include "kernels/cuda/sm90/grouped_gemm_fp8_nvfp4.h"
 #include "kernels/cuda/sm90/moe_decode_bf16_nvfp4.h"
@@ -166,6 +167,14 @@ TEST(TokenTiles, BoundCoversTheWorstDistribution) {
   const TokenTiles tiles = {128, 64};
   EXPECT_EQ(tiles.max_tiles(5, 32), 5);
   EXPECT_GE(tiles.max_tiles(131072, 32), (131072 + 127 * 32) / 128);
+}
+
+TEST(RouteRows, SaysWhatItHasNoRoomFor) {
+  EXPECT_TRUE(can_run(cuda::RouteRowsShape{.num_experts = 1024, .top_k = 64}).ok());
+  EXPECT_EQ(can_run(cuda::RouteRowsShape{.num_experts = 512, .top_k = 65}).message(),
+            "route_rows: 65 of 512 experts, want at most 64 of 1024");
+  EXPECT_EQ(can_run(cuda::RouteRowsShape{.num_experts = 1025, .top_k = 8}).code(),
+            StatusCode::kUnsupported);
 }
 
 }  // namespace

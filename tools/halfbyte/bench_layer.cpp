@@ -25,8 +25,8 @@ constexpr const char* kDescription =
     "instructions, both measured with the same threads in the same run. The larger is the "
     "limit.\n\n"
     "With a CUDA backend the steps are replayed from a graph, and the floors are a plain read and\n"
-    "cuBLAS's bf16 product on the same device. The router is not in the time; what route()\n"
-    "takes, which works on the host, is the last column, in microseconds.\n\n"
+    "cuBLAS's bf16 product on the same device. The router is not in the time, but for the last\n"
+    "column: there route() chooses the experts of random logits before each step.\n\n"
     "Examples:\n"
     "  halfbyte bench layer --shape qwen3-30b-a3b --tokens 1\n"
     "  halfbyte bench layer --shape deepseek-v3-ep8 --tokens 1,16,128,512 --json after.jsonl\n"
@@ -109,7 +109,7 @@ void add_device_json(const DeviceLayerSpeed& speed, nlohmann::ordered_json& json
   json["slowest_ms"] = rounded(speed.slowest_ms);
   json["sm_mhz"] = speed.power.sm_mhz;
   json["watts"] = rounded(speed.power.watts);
-  json["router_us"] = rounded(speed.router_us);
+  json["with_router_ms"] = rounded(speed.with_router_ms);
 }
 
 std::string heading() {
@@ -131,7 +131,7 @@ std::string device_heading() {
   return fmt::format(
       "{:<24} {:>6} {:<12} {:<10} {:>9} {:>20} {:>6} {:>8}  {:<30} {:>6} {:>5} {:>12}\n", "shape",
       "tokens", "mode", "backend", "us", "fastest, slowest", "GB/s", "TFLOP/s", "of the limit",
-      "SM MHz", "W", "host router");
+      "SM MHz", "W", "with router");
 }
 
 std::string to_device_text(const Row& row, const DeviceLayerSpeed& speed) {
@@ -141,10 +141,11 @@ std::string to_device_text(const Row& row, const DeviceLayerSpeed& speed) {
                                            memory ? "GB/s (memory)" : "TFLOP/s (bf16)");
   return fmt::format(
       "{:<24} {:>6} {:<12} {:<10} {:>9.2f} {:>20} {:>6.0f} {:>8.1f}  {:<30} {:>6.0f} {:>5.0f} "
-      "{:>12.1f}\n",
+      "{:>12.2f}\n",
       row.shape, row.num_tokens, row.mode, row.backend, 1e3 * speed.ms,
       fmt::format("{:.2f}, {:.2f}", 1e3 * speed.fastest_ms, 1e3 * speed.slowest_ms), speed.gbps,
-      speed.gops * 1e-3, of_limit, speed.power.sm_mhz, speed.power.watts, speed.router_us);
+      speed.gops * 1e-3, of_limit, speed.power.sm_mhz, speed.power.watts,
+      1e3 * speed.with_router_ms);
 }
 
 // Rows on stdout, as a table or as JSON; with a file the JSON goes there.

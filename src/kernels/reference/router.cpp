@@ -18,29 +18,6 @@ namespace {
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 constexpr float kFloatMax = std::numeric_limits<float>::max();
 
-bool is_grouped(const RouterSpec& spec) {
-  const bool method =
-      spec.method == RoutingMethod::kGroupedMax || spec.method == RoutingMethod::kGroupedTop2;
-  return method && spec.num_groups > 1;
-}
-
-bool scores_by_softmax(const RouterSpec& spec) {
-  return spec.method == RoutingMethod::kSoftmax || spec.method == RoutingMethod::kSoftmaxRenorm ||
-         (spec.method == RoutingMethod::kGroupedMax && !spec.grouped_max_uses_sigmoid);
-}
-
-bool renormalizes(const RouterSpec& spec) {
-  switch (spec.method) {
-    case RoutingMethod::kSoftmaxRenorm:
-      return true;
-    case RoutingMethod::kSoftmax:
-    case RoutingMethod::kLlama4:
-      return false;
-    default:
-      return spec.renormalize;
-  }
-}
-
 /// What one row needs; views into a thread's scratch.
 struct Row {
   std::span<float> logit;         // [E], without NaN and +inf
@@ -77,7 +54,7 @@ void softmax(std::span<const float> logit, std::span<float> p) {
 }
 
 void compute_weights(const RouterSpec& spec, const Row& row) {
-  if (scores_by_softmax(spec)) return softmax(row.logit, row.weight);
+  if (router_scores_by_softmax(spec)) return softmax(row.logit, row.weight);
   const bool softplus = spec.method == RoutingMethod::kSqrtSoftplus;
   for (std::size_t e = 0; e < row.logit.size(); ++e) {
     const float logit = row.logit[e];
@@ -87,7 +64,7 @@ void compute_weights(const RouterSpec& spec, const Row& row) {
 }
 
 void compute_scores(const RouterSpec& spec, std::span<const float> bias, const Row& row) {
-  const bool by_logit = scores_by_softmax(spec) || spec.method == RoutingMethod::kLlama4;
+  const bool by_logit = router_scores_by_softmax(spec) || spec.method == RoutingMethod::kLlama4;
   const bool biased = router_uses_bias(spec.method) && !bias.empty();
   for (std::size_t e = 0; e < row.logit.size(); ++e) {
     const float score = by_logit ? row.logit[e] : row.weight[e] + (biased ? bias[e] : 0.0F);
@@ -145,7 +122,7 @@ std::size_t keep_groups(const RouterSpec& spec, const Row& row) {
 }
 
 void finish_weights(const RouterSpec& spec, std::span<float> weights) {
-  if (renormalizes(spec)) {
+  if (router_renormalizes(spec)) {
     float sum = 0.0F;
     for (const float weight : weights)
       sum += weight;
@@ -188,6 +165,29 @@ bool router_uses_bias(RoutingMethod method) {
          method == RoutingMethod::kSqrtSoftplus;
 }
 
+bool router_has_groups(const RouterSpec& spec) {
+  const bool method =
+      spec.method == RoutingMethod::kGroupedMax || spec.method == RoutingMethod::kGroupedTop2;
+  return method && spec.num_groups > 1;
+}
+
+bool router_scores_by_softmax(const RouterSpec& spec) {
+  return spec.method == RoutingMethod::kSoftmax || spec.method == RoutingMethod::kSoftmaxRenorm ||
+         (spec.method == RoutingMethod::kGroupedMax && !spec.grouped_max_uses_sigmoid);
+}
+
+bool router_renormalizes(const RouterSpec& spec) {
+  switch (spec.method) {
+    case RoutingMethod::kSoftmaxRenorm:
+      return true;
+    case RoutingMethod::kSoftmax:
+    case RoutingMethod::kLlama4:
+      return false;
+    default:
+      return spec.renormalize;
+  }
+}
+
 Status check_router(const RouterSpec& spec, std::int64_t num_experts, std::int64_t top_k) {
   if (top_k < 1 || top_k > num_experts) {
     return Status(
@@ -207,7 +207,7 @@ Status check_router(const RouterSpec& spec, std::int64_t num_experts, std::int64
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("router: n_group {}, want >= 0", spec.num_groups));
   }
-  return is_grouped(spec) ? check_groups(spec, num_experts, top_k) : Status();
+  return router_has_groups(spec) ? check_groups(spec, num_experts, top_k) : Status();
 }
 
 bool route_row(const RouterSpec& spec,
@@ -225,7 +225,8 @@ bool route_row(const RouterSpec& spec,
   compute_weights(spec, row);
   compute_scores(spec, bias, row);
   std::iota(row.order.begin(), row.order.end(), 0);
-  const std::size_t num_candidates = is_grouped(spec) ? keep_groups(spec, row) : logits.size();
+  const std::size_t num_candidates =
+      router_has_groups(spec) ? keep_groups(spec, row) : logits.size();
   put_best_first(row.score, row.order.first(num_candidates), topk_idx.size());
   for (std::size_t slot = 0; slot < topk_idx.size(); ++slot) {
     topk_idx[slot] = row.order[slot];

@@ -11,6 +11,12 @@ namespace halfbyte::reference {
 
 /// Whether selection adds the correction bias; the other methods ignore one.
 bool router_uses_bias(RoutingMethod method);
+/// Whether experts are dropped by groups.
+bool router_has_groups(const RouterSpec& spec);
+/// Whether p is over all experts, which are then chosen by logit.
+bool router_scores_by_softmax(const RouterSpec& spec);
+/// Whether the chosen weights are divided by their sum.
+bool router_renormalizes(const RouterSpec& spec);
 
 /// Why `spec` cannot route `num_experts` experts to `top_k`, or ok (groups, k).
 Status check_router(const RouterSpec& spec, std::int64_t num_experts, std::int64_t top_k);

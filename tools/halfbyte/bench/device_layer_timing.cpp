@@ -4,14 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <random>
 #include <span>
 #include <utility>
 
 #include "bench/device_timing.h"
-#include "bench/statistics.h"
 #include "bench/synthetic_layer.h"
 #include "device/buffer.h"
 #include "device/current_device.h"
@@ -28,7 +26,6 @@ constexpr std::int64_t kCopiesOfCache = 3;
 constexpr std::int64_t kReadBytes = std::int64_t{4} << 30;
 constexpr std::int64_t kFewestSteps = 4;
 constexpr std::int64_t kMostSteps = 64;
-constexpr int kRouterRuns = 5;
 
 template <typename T>
 Result<DeviceBuffer> upload(std::span<const T> values, const device::Stream& stream) {
@@ -45,23 +42,34 @@ class GraphInputs {
       : routing_({shape.num_experts, shape.num_local_experts, shape.top_k}, num_tokens),
         device_(device),
         num_tokens_(num_tokens),
+        num_experts_(shape.num_experts),
         hidden_(shape.hidden_size) {
     work_.weight_bytes = routing_.num_touched() * shape.expert_bytes();
     work_.operations = routing_.num_routes() * shape.route_operations();
   }
 
   Status place(int num_steps, std::int64_t num_layers, const device::Stream& stream);
+  /// Of random logits, for nobody: the steps' own choices rotate.
+  Status route(MoeLayer& layer) const;
   Status enqueue(MoeLayer& layer, int step) const;
   const StepWork& work() const { return work_; }
 
  private:
   RotatingRouting routing_;
   Device device_;
-  std::int64_t num_tokens_, hidden_;
+  std::int64_t num_tokens_, num_experts_, hidden_;
   StepWork work_;
-  DeviceBuffer x_, y_, weights_;
+  DeviceBuffer x_, y_, weights_, logits_, routed_ids_, routed_weights_;
   std::vector<DeviceBuffer> ids_;  // of each step
 };
+
+std::vector<float> random_logits(std::int64_t count) {
+  std::mt19937 random(4);
+  std::normal_distribution<float> normal;
+  std::vector<float> logits(static_cast<std::size_t>(count));
+  std::generate(logits.begin(), logits.end(), [&] { return normal(random); });
+  return logits;
+}
 
 // Each layer sees the next round once all have seen the one before.
 Status GraphInputs::place(int num_steps, std::int64_t num_layers, const device::Stream& stream) {
@@ -74,7 +82,17 @@ Status GraphInputs::place(int num_steps, std::int64_t num_layers, const device::
                               upload(routing_.round(step / num_layers).topk_idx, stream));
     ids_.push_back(std::move(ids));
   }
+  const std::vector<float> logits = random_logits(num_tokens_ * num_experts_);
+  HALFBYTE_ASSIGN_OR_RETURN(logits_, upload(std::span(logits), stream));
+  HALFBYTE_ASSIGN_OR_RETURN(routed_ids_, DeviceBuffer::allocate(weights_.size()));
+  HALFBYTE_ASSIGN_OR_RETURN(routed_weights_, DeviceBuffer::allocate(weights_.size()));
   return {};
+}
+
+Status GraphInputs::route(MoeLayer& layer) const {
+  const std::size_t slots = weights_.size() / sizeof(float);
+  return layer.route({logits_.data(), DType::kF32, num_tokens_, num_experts_, device_}, {},
+                     {routed_ids_.as<std::int32_t>(), slots}, {routed_weights_.as<float>(), slots});
 }
 
 Status GraphInputs::enqueue(MoeLayer& layer, int step) const {
@@ -155,34 +173,16 @@ std::string DeviceLayerBench::describe() const {
                      num_multiprocessors_, device::driver_version(), ceilings_.read_gbps, product);
 }
 
-Result<double> DeviceLayerBench::time_router(std::int64_t num_tokens) {
-  using Clock = std::chrono::steady_clock;
-  std::mt19937 random(4);
-  std::normal_distribution<float> normal;
-  std::vector<float> logits(static_cast<std::size_t>(num_tokens * shape_.num_experts));
-  for (float& logit : logits)
-    logit = normal(random);
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(num_tokens * shape_.top_k));
-  std::vector<float> weights(ids.size());
-  std::vector<double> us;
-  for (int run = 0; run < kRouterRuns; ++run) {
-    const Clock::time_point start = Clock::now();
-    HALFBYTE_RETURN_IF_ERROR(layers_.front()->route(
-        {logits.data(), DType::kF32, num_tokens, shape_.num_experts}, {}, ids, weights));
-    us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
-  }
-  return median(std::move(us));
-}
-
 Result<DeviceLayerSpeed> DeviceLayerBench::time(std::int64_t num_tokens) {
   const device::CurrentDevice current(device_.index);
   HALFBYTE_RETURN_IF_ERROR(current.status());
   GraphInputs inputs(shape_, device_, num_tokens);
   const int num_steps = num_graph_steps(inputs.work().weight_bytes, cache_bytes_);
   HALFBYTE_RETURN_IF_ERROR(inputs.place(num_steps, std::ssize(layers_), stream_));
-  const auto enqueue = [&](int step) {
-    return inputs.enqueue(*layers_[static_cast<std::size_t>(step) % layers_.size()], step);
+  const auto layer_of = [&](int step) -> MoeLayer& {
+    return *layers_[static_cast<std::size_t>(step) % layers_.size()];
   };
+  const auto enqueue = [&](int step) { return inputs.enqueue(layer_of(step), step); };
   for (int step = 0; step < num_steps; ++step)  // a layer's first step cannot be captured
     HALFBYTE_RETURN_IF_ERROR(enqueue(step));
   HALFBYTE_RETURN_IF_ERROR(stream_.synchronize());
@@ -194,7 +194,12 @@ Result<DeviceLayerSpeed> DeviceLayerBench::time(std::int64_t num_tokens) {
   speed.fastest_ms = timing.fastest_us * 1e-3;
   speed.slowest_ms = timing.slowest_us * 1e-3;
   speed.power = timing.power;
-  HALFBYTE_ASSIGN_OR_RETURN(speed.router_us, time_router(num_tokens));
+  HALFBYTE_ASSIGN_OR_RETURN(const GraphTiming with_router,
+                            time_graph(stream_, device_.index, num_steps, [&](int step) -> Status {
+                              HALFBYTE_RETURN_IF_ERROR(inputs.route(layer_of(step)));
+                              return enqueue(step);
+                            }));
+  speed.with_router_ms = with_router.median_us * 1e-3;
   return speed;
 }
 

@@ -15,12 +15,12 @@
 
 namespace halfbyte::tool {
 
-/// Of a step without the router: grouping, both GEMMs, combine.
+/// Of a step: grouping, both GEMMs, combine.
 struct DeviceLayerSpeed : LayerSpeed {
   double fastest_ms = 0.0;
   double slowest_ms = 0.0;
-  device::PowerState power;  // under sustained replay
-  double router_us = 0.0;    // MoeLayer::route of as many tokens, which works on the host
+  device::PowerState power;     // under sustained replay
+  double with_router_ms = 0.0;  // with MoeLayer::route of as many tokens before each step
 };
 
 /// Steps that together touch at least three times the cache; more of small ones, so that a graph's
@@ -47,7 +47,6 @@ class DeviceLayerBench {
  private:
   DeviceLayerBench() : stream_(device::Stream::borrow(nullptr)) {}
   Status measure_ceilings();
-  Result<double> time_router(std::int64_t num_tokens);
 
   LayerShape shape_;
   Device device_;

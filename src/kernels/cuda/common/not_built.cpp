@@ -5,6 +5,7 @@
 #include "kernels/cuda/common/group_rows.h"
 #include "kernels/cuda/common/nvfp4_rows.h"
 #include "kernels/cuda/common/read_stream.h"
+#include "kernels/cuda/common/route_rows.h"
 
 namespace halfbyte::cuda {
 namespace {
@@ -24,6 +25,11 @@ Status launch(const CombineRowsShape& /*shape*/,
 Status launch(const GroupRowsShape& /*shape*/,
               const GroupRowsConfig& /*config*/,
               const GroupRowsArgs& /*args*/,
+              CUstream_st* /*stream*/) {
+  return not_built();
+}
+Status launch(const RouteRowsShape& /*shape*/,
+              const RouteRowsArgs& /*args*/,
               CUstream_st* /*stream*/) {
   return not_built();
 }
