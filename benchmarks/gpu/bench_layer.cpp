@@ -19,8 +19,10 @@ namespace {
 constexpr float kScaleX = 0x1p-9F;
 constexpr float kScaleH = 0x1p-6F;
 
+/// With row factors the layout is that of w4a8.
 Status prepare(const sm90::WeightLayout& layout,
                const DeviceBuffer& dst,
+               const DeviceBuffer* row_factor,
                std::uint32_t seed,
                const device::Stream& stream) {
   const std::int64_t half = layout.shape.half_rows * layout.shape.cols;
@@ -28,6 +30,7 @@ Status prepare(const sm90::WeightLayout& layout,
                             DeviceBuffer::allocate(static_cast<std::size_t>(half)));
   HALFBYTE_ASSIGN_OR_RETURN(const auto scales,
                             DeviceBuffer::allocate(static_cast<std::size_t>(half / 8)));
+  HALFBYTE_ASSIGN_OR_RETURN(const auto num_blocks_below, DeviceBuffer::allocate(8));
   for (std::int64_t e = 0; e < layout.shape.num_experts; ++e) {
     const auto s = seed + static_cast<std::uint32_t>(2 * e);
     HALFBYTE_RETURN_IF_ERROR(fill_random(codes.data(), half, s, 0, 0, stream));
@@ -38,27 +41,54 @@ Status prepare(const sm90::WeightLayout& layout,
       args.block_scale[i] = scales.as<std::uint8_t>(static_cast<std::size_t>(i * half / 16));
     }
     args.dst = dst.as<std::uint8_t>();
-    HALFBYTE_RETURN_IF_ERROR(launch(layout, e, args, stream.handle()));
+    if (row_factor == nullptr) {
+      HALFBYTE_RETURN_IF_ERROR(launch(layout, e, args, stream.handle()));
+      continue;
+    }
+    const sm90::PrepareFp8WeightsArgs fp8 = {args, row_factor->as<float>(),
+                                             num_blocks_below.as<unsigned long long>()};
+    HALFBYTE_RETURN_IF_ERROR(launch(layout, e, fp8, stream.handle()));
   }
   return stream.synchronize();
+}
+
+Status add_copy(const Case& c,
+                const sm90::WeightLayout& layout,
+                std::uint32_t seed,
+                std::vector<DeviceBuffer>& weights,
+                std::vector<DeviceBuffer>& factors,
+                const device::Stream& stream) {
+  HALFBYTE_ASSIGN_OR_RETURN(auto copy,
+                            DeviceBuffer::allocate(static_cast<std::size_t>(layout.bytes())));
+  DeviceBuffer factor;
+  if (c.fp8()) {
+    HALFBYTE_ASSIGN_OR_RETURN(factor, DeviceBuffer::allocate(static_cast<std::size_t>(
+                                          layout.shape.num_experts * layout.rows() * 4)));
+  }
+  HALFBYTE_RETURN_IF_ERROR(prepare(layout, copy, c.fp8() ? &factor : nullptr, seed, stream));
+  weights.push_back(std::move(copy));
+  factors.push_back(std::move(factor));
+  return {};
+}
+
+sm90::WeightLayout layout_of(const Case& c, const sm90::WeightLayout& layout) {
+  return c.fp8() ? sm90::fp8_layout(layout.shape) : layout;
 }
 
 }  // namespace
 
 Result<Weights> make_weights(const Case& c, int copies, const device::Stream& stream) {
-  Weights w = {c.num_local, c.hidden_size, c.intermediate_size, {}, {}, {}};
+  Weights w;
+  w.num_local = c.num_local;
+  w.hidden_size = c.hidden_size;
+  w.intermediate_size = c.intermediate_size;
   const sm90::MoeDecodeShape shape = {c.num_local, c.hidden_size, c.intermediate_size};
   for (int i = 0; i < copies; ++i) {
-    HALFBYTE_ASSIGN_OR_RETURN(
-        auto gate_up, DeviceBuffer::allocate(static_cast<std::size_t>(shape.gate_up().bytes())));
-    HALFBYTE_ASSIGN_OR_RETURN(
-        auto down, DeviceBuffer::allocate(static_cast<std::size_t>(shape.down().bytes())));
+    const unsigned seed = 1000U * static_cast<unsigned>(i);
     HALFBYTE_RETURN_IF_ERROR(
-        prepare(shape.gate_up(), gate_up, 7U + 1000U * static_cast<unsigned>(i), stream));
+        add_copy(c, layout_of(c, shape.gate_up()), 7U + seed, w.gate_up, w.gate_up_factor, stream));
     HALFBYTE_RETURN_IF_ERROR(
-        prepare(shape.down(), down, 9U + 1000U * static_cast<unsigned>(i), stream));
-    w.gate_up.push_back(std::move(gate_up));
-    w.down.push_back(std::move(down));
+        add_copy(c, layout_of(c, shape.down()), 9U + seed, w.down, w.down_factor, stream));
   }
   std::vector<float> alpha(static_cast<std::size_t>(3 * c.num_local));
   for (std::size_t i = 0; i < alpha.size(); ++i) {
@@ -79,6 +109,14 @@ Status Layer::allocate_quantized(const device::Stream& stream) {
     HALFBYTE_ASSIGN_OR_RETURN(buffer, DeviceBuffer::allocate(static_cast<std::size_t>(bytes)));
     return buffer.fill(std::byte{0}, stream);
   };
+  if (c_.fp8()) {
+    const auto scale_bytes = [](const DeviceBuffer& tiles) {
+      return static_cast<std::int64_t>(tiles.size()) / sm90::kFp8BlockCols * 4;
+    };
+    HALFBYTE_RETURN_IF_ERROR(allocate(x_scales_, scale_bytes(x_tiles_)));
+    HALFBYTE_RETURN_IF_ERROR(allocate(h_scales_, scale_bytes(h_tiles_)));
+    return allocate(sums_, max_routes_ * c_.intermediate_size * 4);
+  }
   if (!c_.quantized()) return {};
   HALFBYTE_RETURN_IF_ERROR(allocate(x_grid_, c_.num_tokens * c_.hidden_size * 2));
   HALFBYTE_RETURN_IF_ERROR(allocate(x_row_scale_, c_.num_tokens * 4));
@@ -103,12 +141,29 @@ sm90::GroupedGemmShape Layer::down() const {
   return {decode.down(), c_.dynamic() ? sm90::GemmOutput::kScaledRows : sm90::GemmOutput::kRows};
 }
 
+sm90::GroupedGemmFp8Shape Layer::fp8_gate_up(double rows_per_expert) const {
+  return {sm90::fp8_layout(decode.gate_up().shape), sm90::GemmOutput::kActivated, DType::kF32,
+          rows_per_expert};
+}
+
+sm90::GroupedGemmFp8Shape Layer::fp8_down() const {
+  return {sm90::fp8_layout(decode.down().shape), sm90::GemmOutput::kRows};
+}
+
+int Layer::chosen_tile_tokens(double rows_per_expert, const device::Properties& properties) const {
+  return c_.fp8() ? select_config(fp8_gate_up(rows_per_expert), properties).tile_tokens
+                  : select_config(gate_up(rows_per_expert), properties).tile_tokens;
+}
+
 std::span<const int> Layer::tile_tokens() const {
+  if (c_.fp8()) return sm90::list_fp8_tile_tokens();
   return sm90::list_tile_tokens(c_.dynamic() ? down().output : gate_up(0).output);
 }
 
 std::size_t Layer::tile_bytes(std::int64_t cols) const {
-  return sm90::most_tile_bytes(tile_tokens(), cols, 2, max_routes_, c_.num_local);
+  const std::int64_t padded =
+      (cols + sm90::kFp8BlockCols - 1) / sm90::kFp8BlockCols * sm90::kFp8BlockCols;
+  return sm90::most_tile_bytes(tile_tokens(), padded, c_.fp8() ? 1 : 2, max_routes_, c_.num_local);
 }
 
 Status Layer::quantize(const device::Stream& stream) const {
@@ -119,7 +174,21 @@ Status Layer::quantize(const device::Stream& stream) const {
   return sm90::launch_grid_tokens(c_.num_tokens, c_.hidden_size, args, stream.handle());
 }
 
+Status Layer::quantize_to_fp8(bool h, int tile_tokens, const device::Stream& stream) const {
+  const sm90::QuantizeTokensArgs args = {(h ? sums_ : x_).data(),
+                                         h,
+                                         h ? nullptr : route_row_.as<std::int32_t>(),
+                                         offset_.as<std::int64_t>(),
+                                         count_.as<std::int32_t>(),
+                                         (h ? h_tiles_ : x_tiles_).as<std::uint8_t>(),
+                                         (h ? h_scales_ : x_scales_).as<float>()};
+  return sm90::launch_quantize_tokens(c_.num_local, c_.num_tokens * c_.top_k,
+                                      h ? c_.intermediate_size : c_.hidden_size, tile_tokens, args,
+                                      stream.handle());
+}
+
 Status Layer::gather(int tile_tokens, const device::Stream& stream) const {
+  if (c_.fp8()) return quantize_to_fp8(false, tile_tokens, stream);
   const sm90::GatherTokensArgs args = {x(), route_row_.as<std::int32_t>(),
                                        offset_.as<std::int64_t>(), count_.as<std::int32_t>(),
                                        x_tiles_.data()};
@@ -130,6 +199,7 @@ Status Layer::gather(int tile_tokens, const device::Stream& stream) const {
 Status Layer::activate(const Weights& weights,
                        int tile_tokens,
                        const device::Stream& stream) const {
+  if (c_.fp8()) return quantize_to_fp8(true, tile_tokens, stream);
   if (!c_.dynamic()) return {};
   const auto* scale = weights.alpha.as<float>();
   const sm90::ActivateTilesArgs args = {sums_.as<float>(),
@@ -250,6 +320,7 @@ Status Layer::gemm(bool second,
                    const device::Properties& properties,
                    const device::Stream& stream) const {
   const auto index = static_cast<std::size_t>(copy) % weights.gate_up.size();
+  if (c_.fp8()) return fp8_gemm(second, weights, index, tile_tokens, properties, stream);
   const auto* alpha = weights.alpha.as<float>();
   const sm90::GroupedGemmShape shape = second ? down() : gate_up(0);
   sm90::GroupedGemmArgs args;
@@ -264,6 +335,27 @@ Status Layer::gemm(bool second,
   args.output = (second ? rows_ : c_.dynamic() ? sums_ : h_tiles_).data();
   args.h_scale = h_scale();
   args.row_alpha = row_alpha_.as<float>();
+  return launch(shape, make_config(shape, tile_tokens, properties), args, stream.handle());
+}
+
+Status Layer::fp8_gemm(bool second,
+                       const Weights& weights,
+                       std::size_t copy,
+                       int tile_tokens,
+                       const device::Properties& properties,
+                       const device::Stream& stream) const {
+  const auto* alpha = weights.alpha.as<float>();
+  const sm90::GroupedGemmFp8Shape shape = second ? fp8_down() : fp8_gate_up(0);
+  const sm90::GroupedGemmFp8Args args = {
+      (second ? h_tiles_ : x_tiles_).as<std::uint8_t>(),
+      (second ? h_scales_ : x_scales_).as<float>(),
+      offset_.as<std::int64_t>(),
+      count_.as<std::int32_t>(),
+      (second ? weights.down : weights.gate_up)[copy].as<std::uint8_t>(),
+      (second ? weights.down_factor : weights.gate_up_factor)[copy].as<float>(),
+      {second ? alpha + 2 * c_.num_local : alpha, alpha + c_.num_local},
+      {},
+      (second ? rows_ : sums_).data()};
   return launch(shape, make_config(shape, tile_tokens, properties), args, stream.handle());
 }
 

@@ -2,7 +2,8 @@
 //
 // Whole MoE layers on one GPU, without the router: grouping, both GEMMs, combine; bf16 in and out.
 // Prints a table, and JSON lines to the file given as the first argument. A second argument selects
-// the cases whose NAME/TOKENS contains it, a third the mode: w4a16 (default), w4a4, w4a4_dynamic.
+// the cases whose NAME/TOKENS contains it, a third the mode: w4a16 (default), w4a4, w4a4_dynamic,
+// w4a8.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -19,7 +20,9 @@
 namespace halfbyte::bench {
 namespace {
 
-constexpr double kMatrixFlops = 790e12;  // bf16, a library's 8192^3 product on this card
+// A library's 8192^3 products on this card, in a burst.
+constexpr double kBf16Flops = 790e12;
+constexpr double kFp8Flops = 1429e12;
 
 struct NamedMode {
   const char* name;
@@ -27,7 +30,8 @@ struct NamedMode {
 };
 constexpr NamedMode kModes[] = {{"w4a16", ActivationMode::kW4a16},
                                 {"w4a4", ActivationMode::kW4a4},
-                                {"w4a4_dynamic", ActivationMode::kW4a4Dynamic}};
+                                {"w4a4_dynamic", ActivationMode::kW4a4Dynamic},
+                                {"w4a8", ActivationMode::kW4a8}};
 
 const char* name_of(ActivationMode mode) {
   for (const NamedMode& named : kModes) {
@@ -98,8 +102,11 @@ struct Work {
   double routes = 0, experts = 0;
 };
 
+bool has_decode_kernel(const Case& c) {
+  return !c.dynamic() && !c.fp8();
+}
 bool takes_decode(const Case& c, const Work& work) {
-  return !c.dynamic() && work.routes / work.experts <= sm90::kMaxDecodeRowsPerExpert;
+  return has_decode_kernel(c) && work.routes / work.experts <= sm90::kMaxDecodeRowsPerExpert;
 }
 
 double floor_us(const Case& c, const Work& work, double bandwidth) {
@@ -107,7 +114,7 @@ double floor_us(const Case& c, const Work& work, double bandwidth) {
   const double bytes =
       work.experts * weights * 9 / 16 + 4.0 * static_cast<double>(c.num_tokens * c.hidden_size);
   const double flops = 2 * work.routes * weights;
-  return 1e6 * std::max(bytes / bandwidth, flops / kMatrixFlops);
+  return 1e6 * std::max(bytes / bandwidth, flops / (c.fp8() ? kFp8Flops : kBf16Flops));
 }
 
 void print_case(const Case& c) {
@@ -158,15 +165,14 @@ Status run_prefill(const Case& c,
                    const device::Stream& stream,
                    std::FILE* json) {
   const int num_steps = static_cast<int>(steps.size());
-  const int chosen =
-      select_config(layer.gate_up(work.routes / work.experts), properties).tile_tokens;
+  const int chosen = layer.chosen_tile_tokens(work.routes / work.experts, properties);
   for (const int tokens : layer.tile_tokens()) {
     HALFBYTE_ASSIGN_OR_RETURN(const Timing t, time_graph(stream, num_steps, [&](int i) {
                                 return layer.enqueue_prefill(weights,
                                                              steps[static_cast<std::size_t>(i)], i,
                                                              tokens, properties, stream);
                               }));
-    report(c, work, "prefill 256x" + std::to_string(tokens), t, floor,
+    report(c, work, (c.fp8() ? "prefill 128x" : "prefill 256x") + std::to_string(tokens), t, floor,
            tokens == chosen && !takes_decode(c, work), json);
   }
   const auto part = [&](const std::function<Status(int)>& enqueue) {
@@ -199,17 +205,18 @@ Status report_quantizing(const Case& c,
                          const Layer& layer,
                          const Weights& weights,
                          const device::Stream& stream) {
-  if (!c.quantized()) return {};
-  HALFBYTE_ASSIGN_OR_RETURN(const Timing x,
-                            time_graph(stream, 8, [&](int) { return layer.quantize(stream); }));
-  print_case(c);
-  std::printf("grid_tokens %.2f us\n", x.median_us);
-  if (!c.dynamic()) return {};
+  if (c.quantized()) {
+    HALFBYTE_ASSIGN_OR_RETURN(const Timing x,
+                              time_graph(stream, 8, [&](int) { return layer.quantize(stream); }));
+    print_case(c);
+    std::printf("grid_tokens %.2f us\n", x.median_us);
+  }
+  if (!c.dynamic() && !c.fp8()) return {};
   HALFBYTE_ASSIGN_OR_RETURN(const Timing h, time_graph(stream, 8, [&](int) {
                               return layer.activate(weights, layer.tile_tokens().back(), stream);
                             }));
   print_case(c);
-  std::printf("activate_tiles %.2f us\n", h.median_us);
+  std::printf("%s %.2f us\n", c.fp8() ? "quantize_tokens of h" : "activate_tiles", h.median_us);
   return {};
 }
 
@@ -239,7 +246,8 @@ Status run_case(const Case& c,
   const double floor = floor_us(c, work, bandwidth);
   for (const sm90::MoeDecodeTile& tile : sm90::list_moe_decode_tiles()) {
     const sm90::MoeDecodeConfig config = make_config(layer.decode, tile, properties);
-    if (c.dynamic() || (c.num_tokens > 256 && !(config == chosen && c.num_tokens <= 1024)))
+    if (!has_decode_kernel(c) ||
+        (c.num_tokens > 256 && !(config == chosen && c.num_tokens <= 1024)))
       continue;
     HALFBYTE_ASSIGN_OR_RETURN(const Timing t, time_graph(stream, num_steps, [&](int i) {
                                 return layer.enqueue(weights, steps[static_cast<std::size_t>(i)], i,
@@ -247,7 +255,7 @@ Status run_case(const Case& c,
                               }));
     report(c, work, tile_name(tile), t, floor, config == chosen && takes_decode(c, work), json);
   }
-  if (c.num_tokens >= 256 || c.dynamic())
+  if (c.num_tokens >= 256 || !has_decode_kernel(c))
     HALFBYTE_RETURN_IF_ERROR(
         run_prefill(c, work, layer, weights, steps, floor, properties, stream, json));
   HALFBYTE_RETURN_IF_ERROR(report_quantizing(c, layer, weights, stream));
@@ -272,7 +280,7 @@ ActivationMode mode_of(std::string_view name) {
 
 Status run(const char* json_path, const std::string& filter, ActivationMode mode) {
   if (mode == ActivationMode::kAuto)
-    return {StatusCode::kInvalidArgument, "mode: want w4a16, w4a4 or w4a4_dynamic"};
+    return {StatusCode::kInvalidArgument, "mode: want w4a16, w4a4, w4a4_dynamic or w4a8"};
   HALFBYTE_ASSIGN_OR_RETURN(const device::Properties properties, device::read_properties(0));
   HALFBYTE_ASSIGN_OR_RETURN(const device::Stream stream, device::Stream::create());
   HALFBYTE_ASSIGN_OR_RETURN(const double bandwidth,

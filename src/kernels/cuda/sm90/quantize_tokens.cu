@@ -47,37 +47,45 @@ __device__ __forceinline__ float block_scale(const float (&v)[kLaneCols]) {
   return amax < 0x1p-100F ? 0.0F : __fdiv_rn(amax, 448.0F);
 }
 
-/// Divides by a scale as IEEE division rounds. With the reciprocal rounded to nearest, one Newton
-/// step is that, unless the remainder underflows; scales so small take the division itself.
-struct Divisor {
-  float scale, reciprocal;
-  bool by_steps;
+/// From this scale on a quotient takes a few steps.
+constexpr float kLeastScaleOfSteps = 0x1p-60F;
 
-  __device__ __forceinline__ explicit Divisor(float s)
-      : scale(s), reciprocal(1.0F / s), by_steps(s >= 0x1p-60F) {}
-  __device__ __forceinline__ float divide(float value) const {
-    if (!by_steps || value == 0.0F) return __fdiv_rn(value, scale);  // a zero keeps its sign
+/// value / scale as IEEE division rounds. With the reciprocal rounded to nearest, one Newton step
+/// is that, unless the remainder underflows; it loses the sign of zeros. Scales so small take the
+/// division itself, and a scale of 0 makes everything 0.
+template <bool kBySteps>
+__device__ __forceinline__ float divide(float value, float scale, float reciprocal) {
+  if constexpr (kBySteps) {
     const float quotient = value * reciprocal;
-    return __fmaf_rn(__fmaf_rn(-quotient, scale, value), reciprocal, quotient);
+    const float result = __fmaf_rn(__fmaf_rn(-quotient, scale, value), reciprocal, quotient);
+    return __uint_as_float(__float_as_uint(result) | (__float_as_uint(value) & 0x80000000U));
+  } else {
+    return scale == 0.0F ? 0.0F : __fdiv_rn(value, scale);
   }
-};
-
-/// NaN stays, and what is infinite becomes it.
-__device__ __forceinline__ float scaled(float value, const Divisor& divisor) {
-  if (!isfinite(value)) return __uint_as_float(0x7FFFFFFFU);
-  return divisor.scale == 0.0F ? 0.0F : divisor.divide(value);
 }
 
-__device__ __forceinline__ std::uint32_t encode_four(const float* v, const Divisor& divisor) {
-  std::uint16_t low = 0;
-  std::uint16_t high = 0;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0,%1,%2;"
-      : "=h"(low)
-      : "f"(scaled(v[1], divisor)), "f"(scaled(v[0], divisor)));
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0,%1,%2;"
-      : "=h"(high)
-      : "f"(scaled(v[3], divisor)), "f"(scaled(v[2], divisor)));
-  return low | static_cast<std::uint32_t>(high) << 16;
+/// The codes of 16 columns, in order. NaN stays, and what is infinite becomes it.
+template <bool kBySteps>
+__device__ __forceinline__ void encode(const float (&v)[kLaneCols],
+                                       float scale,
+                                       std::uint32_t (&words)[4]) {
+  const float reciprocal = kBySteps ? 1.0F / scale : 0.0F;
+  std::uint16_t pairs[kLaneCols / 2];
+#pragma unroll
+  for (int i = 0; i < kLaneCols; i += 2) {
+    float scaled[2];
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const float quotient = divide<kBySteps>(v[i + j], scale, reciprocal);
+      scaled[j] = isfinite(v[i + j]) ? quotient : __uint_as_float(0x7FFFFFFFU);
+    }
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0,%1,%2;"
+        : "=h"(pairs[i / 2])
+        : "f"(scaled[1]), "f"(scaled[0]));
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    words[i] = pairs[2 * i] | static_cast<std::uint32_t>(pairs[2 * i + 1]) << 16;
 }
 
 /// Word i of lane j of each four lanes becomes word j of lane i.
@@ -94,8 +102,16 @@ __device__ __forceinline__ void transpose_4x4(std::uint32_t (&w)[4]) {
   }
 }
 
-/// One warp: blocks [first_block, end_block) of a row, four a round, a lane 16 columns. Zeros
-/// without a row.
+/// What a lane holds of a row: chunk lane % 8 of `block`, one of a round's four.
+__device__ __forceinline__ void store_chunk(
+    const Params& p, int tile, int token, int block, const std::uint32_t (&words)[4], float scale) {
+  const int chunk = static_cast<int>(threadIdx.x) % 8;
+  *reinterpret_cast<uint4*>(p.args.dst + p.tiles.chunk_offset(tile, block, token, chunk)) =
+      make_uint4(words[0], words[1], words[2], words[3]);
+  if (chunk == 0) p.args.scale[p.tiles.scale_index(tile, block, token)] = scale;
+}
+
+/// One warp: blocks [first_block, end_block) of a row, four a round, a lane 16 columns.
 template <typename T>
 __device__ __forceinline__ void quantize_blocks(
     const Params& p, const T* row, int tile, int token, int first_block, int end_block) {
@@ -105,20 +121,26 @@ __device__ __forceinline__ void quantize_blocks(
     const int block = first + lane / 8;
     const int col = block * kBlockCols + lane % 8 * kLaneCols;
     float v[kLaneCols] = {};
-    if (row != nullptr && col < p.cols) load_columns(row + col, v);
+    if (col < p.cols) load_columns(row + col, v);
     const float scale = block_scale(v);
-    const Divisor divisor(scale);
     std::uint32_t words[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      words[i] = encode_four(v + 4 * i, divisor);
+    if (scale >= kLeastScaleOfSteps)
+      encode<true>(v, scale, words);
+    else
+      encode<false>(v, scale, words);
+    __syncwarp();
     // A lane's word i belongs to chunk i of its 64 columns; lane j then holds chunk j.
     transpose_4x4(words);
-    if (block >= end_block) continue;
-    *reinterpret_cast<uint4*>(p.args.dst + p.tiles.chunk_offset(tile, block, token, lane % 8)) =
-        make_uint4(words[0], words[1], words[2], words[3]);
-    if (lane % 8 == 0) p.args.scale[p.tiles.scale_index(tile, block, token)] = scale;
+    if (block < end_block) store_chunk(p, tile, token, block, words, scale);
   }
+}
+
+/// The same of a row that is not there.
+__device__ __forceinline__ void clear_blocks(
+    const Params& p, int tile, int token, int first_block, int end_block) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int block = first_block + lane / 8; block < end_block; block += kRoundBlocks)
+    store_chunk(p, tile, token, block, {}, 0.0F);
 }
 
 /// blockIdx.y is a part of the columns; a warp takes one row of a tile after the other.
@@ -137,11 +159,9 @@ __global__ void __launch_bounds__(kNumThreads, 4)
   const int warp = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) / 32;
   const int num_warps = static_cast<int>(gridDim.x * blockDim.x) / 32;
   for_each_tile_row(tiles, p.tiles, p.num_experts, warp, num_warps, [&](const TileRow& row) {
-    const T* x = nullptr;
-    if (row.route >= 0) {
-      const std::int64_t at = p.args.route_row == nullptr ? row.route : p.args.route_row[row.route];
-      x = static_cast<const T*>(p.args.x) + at * p.cols;
-    }
+    if (row.route < 0) return clear_blocks(p, row.tile, row.token, first_block, end_block);
+    const std::int64_t at = p.args.route_row == nullptr ? row.route : p.args.route_row[row.route];
+    const T* const x = static_cast<const T*>(p.args.x) + at * p.cols;
     quantize_blocks(p, x, row.tile, row.token, first_block, end_block);
   });
 }
