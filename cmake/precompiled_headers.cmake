@@ -6,7 +6,7 @@ option(HALFBYTE_PRECOMPILE_HEADERS "Precompile the standard headers (clang only)
 
 set(HALFBYTE_COMMON_HEADERS <algorithm> <array> <atomic> <chrono> <cmath> <condition_variable> <cstdint> <functional>
   <map> <memory> <mutex> <optional> <random> <span> <sstream> <string> <string_view> <thread> <unordered_map>
-  <variant> <vector> <fmt/format.h>)
+  <variant> <vector> <fmt/format.h> <nlohmann/json.hpp>)
 
 # Owners are targets of their own: whoever reads precompiled headers must be compiled with the same flags.
 function(halfbyte_precompiled_headers owner)
