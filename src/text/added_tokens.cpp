@@ -73,9 +73,9 @@ const AddedToken* AddedTokens::match(std::string_view text) const {
   return nullptr;
 }
 
-Status AddedTokens::split(
-    std::string_view text,
-    const std::function<Status(std::string_view, std::int32_t)>& visit) const {
+Status AddedTokens::split(std::string_view text,
+                          const std::function<Status(std::string_view, std::int32_t)>& visit,
+                          bool split_special_tokens) const {
   std::size_t taken = 0;
   for (std::size_t i = 0; i < text.size();) {
     const AddedToken* token = match(text.substr(i));
@@ -86,6 +86,7 @@ Status AddedTokens::split(
     std::size_t start = i;
     std::size_t stop = i + token->content.size();
     i = stop;
+    if (split_special_tokens && token->special) continue;
     const bool touches_word = ends_with_word(text.substr(0, start)) ||  //
                               begins_with_word(text.substr(stop));
     if (token->single_word && touches_word) continue;

@@ -30,10 +30,11 @@ class AddedTokens {
  public:
   explicit AddedTokens(std::vector<AddedToken> tokens);
 
-  /// Calls `visit` with each part of `text` in order: a token's id, or -1 for text between tokens.
-  /// Stops at the first failure.
+  /// Calls `visit` with each part of `text` in order: a token's id, or -1 for text between tokens,
+  /// which special tokens are with `split_special_tokens`. Stops at the first failure.
   Status split(std::string_view text,
-               const std::function<Status(std::string_view, std::int32_t)>& visit) const;
+               const std::function<Status(std::string_view, std::int32_t)>& visit,
+               bool split_special_tokens = false) const;
 
  private:
   const AddedToken* match(std::string_view text) const;

@@ -15,6 +15,7 @@
 #include "text/added_tokens.h"
 #include "text/bpe.h"
 #include "text/normalizer.h"
+#include "text/post_processor.h"
 #include "text/pre_tokenizer.h"
 #include "text/utf8.h"
 
@@ -97,6 +98,7 @@ struct Tokenizer::Impl {
   Bpe bpe;
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
+  PostProcessor post_processor;
   AddedTokens raw_tokens;
   AddedTokens normalized_tokens;
   std::vector<std::string> tokens;  // bytes by id
@@ -181,6 +183,8 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Impl::create(const json& document)
                             Normalizer::create(document.value("normalizer", json())));
   HALFBYTE_ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer,
                             PreTokenizer::create(document.value("pre_tokenizer", json())));
+  HALFBYTE_ASSIGN_OR_RETURN(PostProcessor post_processor,
+                            PostProcessor::create(document.value("post_processor", json())));
   HALFBYTE_RETURN_IF_ERROR(check_decoder(document.value("decoder", json())));
   HALFBYTE_ASSIGN_OR_RETURN(const std::vector<AddedToken> added,
                             read_added_tokens(document.value("added_tokens", json::array())));
@@ -194,6 +198,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Impl::create(const json& document)
   auto impl = std::make_unique<Impl>(Impl{std::move(bpe),
                                           normalizer,
                                           std::move(pre_tokenizer),
+                                          std::move(post_processor),
                                           AddedTokens(std::move(raw)),
                                           AddedTokens(std::move(normalized)),
                                           {},
@@ -213,7 +218,8 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& directory)
   return tokenizer;
 }
 
-Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text) const {
+Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text,
+                                                    bool split_special_tokens) const {
   if (const std::size_t bad = find_invalid_utf8(text); bad != std::string_view::npos) {
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("text is not valid UTF-8 at byte {}", bad));
@@ -232,10 +238,14 @@ Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text) const
     if (auto normalized = impl_->normalizer.normalize(part)) {
       part = encoder.keep(std::move(*normalized));
     }
-    return impl_->normalized_tokens.split(part, append_normalized);
+    return impl_->normalized_tokens.split(part, append_normalized, split_special_tokens);
   };
-  HALFBYTE_RETURN_IF_ERROR(impl_->raw_tokens.split(text, append_raw));
+  HALFBYTE_RETURN_IF_ERROR(impl_->raw_tokens.split(text, append_raw, split_special_tokens));
   return encoder.take_ids();
+}
+
+std::vector<std::int32_t> Tokenizer::add_special_tokens(std::vector<std::int32_t> ids) const {
+  return impl_->post_processor.apply(std::move(ids));
 }
 
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const {

@@ -21,9 +21,12 @@ class Tokenizer {
   static Result<std::unique_ptr<Tokenizer>> load(const std::string& directory);
   ~Tokenizer();
 
-  /// Ids of a text; added tokens inside it are recognised, none are put around it. Invalid UTF-8 is
-  /// kInvalidArgument.
-  Result<std::vector<std::int32_t>> encode(std::string_view text) const;
+  /// Ids of a text; added tokens inside it are recognised (with `split_special_tokens` those that
+  /// are not special), none are put around it. Invalid UTF-8 is kInvalidArgument.
+  Result<std::vector<std::int32_t>> encode(std::string_view text,
+                                           bool split_special_tokens = false) const;
+  /// The same with the tokens that the post-processor puts around a text, unless they are there.
+  std::vector<std::int32_t> add_special_tokens(std::vector<std::int32_t> ids) const;
   /// The text of ids, invalid UTF-8 replaced by U+FFFD as the reference library does.
   std::string decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const;
   /// The bytes of one id (an added token's text); empty for an unknown id.

@@ -167,6 +167,71 @@ TEST(Tokenizer, DropsSpecialTokensOnlyWhenAskedAndUnknownIdsAlways) {
   EXPECT_EQ(tokenizer.value()->vocab_size(), 302);
 }
 
+// The reference library's `encode_special_tokens`: what is only added stays a token.
+TEST(Tokenizer, SplitsSpecialTokensWhenTold) {
+  json document = byte_tokenizer();
+  add_token(document, "<s>", 300, {});
+  add_token(document, "<v>", 301, {{"special", false}});
+  add_token(document, "<n>", 302, {{"normalized", true}});
+  const auto tokenizer = load(document);
+  ASSERT_TRUE(tokenizer.ok());
+  EXPECT_EQ(tokenizer.value()->encode("<s><v><n>").value(), (Ids{300, 301, 302}));
+  EXPECT_EQ(tokenizer.value()->encode("<s><v><n>", true).value(),
+            (Ids{'<', 's', '>', 301, '<', 'n', '>'}));
+}
+
+json template_processing(const json& single) {
+  return {{"type", "TemplateProcessing"},
+          {"single", single},
+          {"pair", json::array()},
+          {"special_tokens",
+           {{"<s>", {{"id", "<s>"}, {"ids", {300}}, {"tokens", {"<s>"}}}},
+            {"<e>", {{"id", "<e>"}, {"ids", {301, 302}}, {"tokens", {"<e>", "<f>"}}}}}}};
+}
+
+const json kSequence = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+const json kStart = {{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}};
+const json kEnd = {{"SpecialToken", {{"id", "<e>"}, {"type_id", 0}}}};
+
+Ids with_special_tokens(const json& post_processor, Ids ids) {
+  json document = byte_tokenizer();
+  document["post_processor"] = post_processor;
+  const auto tokenizer = load(document);
+  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
+  return tokenizer.ok() ? tokenizer.value()->add_special_tokens(std::move(ids)) : Ids();
+}
+
+TEST(Tokenizer, PutsTheTokensOfItsTemplateAroundAText) {
+  const json both = template_processing(json::array({kStart, kSequence, kEnd}));
+  EXPECT_EQ(with_special_tokens(both, {'a'}), (Ids{300, 'a', 301, 302}));
+  EXPECT_EQ(with_special_tokens(both, {300, 'a'}), (Ids{300, 'a', 301, 302})) << "it is there";
+  EXPECT_EQ(with_special_tokens(both, {'a', 301, 302}), (Ids{300, 'a', 301, 302}));
+  EXPECT_EQ(with_special_tokens(template_processing(json::array({kSequence})), {'a'}), (Ids{'a'}));
+  EXPECT_EQ(with_special_tokens(nullptr, {'a'}), (Ids{'a'}));
+  EXPECT_EQ(with_special_tokens({{"type", "ByteLevel"}, {"trim_offsets", false}}, {'a'}),
+            (Ids{'a'}));
+}
+
+// As if each were applied to what the one before it gives.
+TEST(Tokenizer, AppliesPostProcessorsInSequence) {
+  const json sequence = {{"type", "Sequence"},
+                         {"processors",
+                          {{{"type", "ByteLevel"}},
+                           template_processing(json::array({kStart, kSequence})),
+                           template_processing(json::array({kEnd, kSequence, kStart}))}}};
+  EXPECT_EQ(with_special_tokens(sequence, {'a'}), (Ids{301, 302, 300, 'a', 300}));
+}
+
+TEST(Tokenizer, RefusesATemplateThatIsNotAroundOneText) {
+  for (const json& single : {json::array(), json::array({kStart}),
+                             json::array({kSequence, kSequence}), json::array({kSequence, 3}),
+                             json::array({kSequence, {{"SpecialToken", {{"id", "<x>"}}}}})}) {
+    json document = byte_tokenizer();
+    document["post_processor"] = template_processing(single);
+    EXPECT_EQ(refusal(document).code(), StatusCode::kCorruptData) << single;
+  }
+}
+
 TEST(Tokenizer, RefusesInvalidUtf8AndSaysWhere) {
   const auto tokenizer = load(byte_tokenizer());
   ASSERT_TRUE(tokenizer.ok());
@@ -185,10 +250,13 @@ TEST(Tokenizer, NamesThePartThatIsNotSupported) {
   metaspace["pre_tokenizer"] = {{"type", "Metaspace"}};
   json fallback = byte_tokenizer();
   fallback["model"]["byte_fallback"] = true;
+  json roberta = byte_tokenizer();
+  roberta["post_processor"] = {{"type", "RobertaProcessing"}, {"sep", {"</s>", 2}}};
   const std::pair<json, const char*> cases[] = {{unigram, "Unigram"},
                                                 {lowercase, "Lowercase"},
                                                 {metaspace, "Metaspace"},
-                                                {fallback, "byte_fallback"}};
+                                                {fallback, "byte_fallback"},
+                                                {roberta, "RobertaProcessing"}};
   for (const auto& [document, name] : cases) {
     const Status status = refusal(document);
     EXPECT_EQ(status.code(), StatusCode::kUnsupported);
