@@ -14,6 +14,7 @@
 #include "text/jinja/evaluator.h"
 #include "text/jinja/json.h"
 #include "text/jinja/parser.h"
+#include "text/message_shape.h"
 #include "text/utf8.h"
 
 namespace halfbyte {
@@ -121,23 +122,49 @@ Value clean_messages(const Value& messages) {
   return Value::list(std::move(cleaned));
 }
 
+// What a template for tools may want to read.
+constexpr std::string_view kProbeTools =
+    R"([{"type": "function", "function": {"name": "probe_tool", "description": "a", )"
+    R"("parameters": {"type": "object", "properties": {}, "required": []}}}])";
+
 }  // namespace
 
 struct ChatTemplate::Impl {
-  jinja::Body standard;
-  std::optional<jinja::Body> tool_use;
+  // A template, and the shape in which it takes messages; none: as they are.
+  struct Program {
+    jinja::Body body;
+    std::optional<MessageShape> shape = {};
+  };
+
+  Program standard;
+  std::optional<Program> tool_use;
   Dict special_tokens;
 
   std::string render(std::string_view variables_json) const {
     const Value given = jinja::parse_json(variables_json);
     if (!given.is_dict()) throw jinja::type_error("the variables are not a JSON object");
+    const Value* tools = given.find("tools");
+    const bool has_tools = tools != nullptr && tools->truthy();
+    const Program& program = has_tools && tool_use ? *tool_use : standard;
     Dict variables = special_tokens;
-    bool has_tools = false;
-    for (const auto& [name, value] : given.as_dict()) {
-      has_tools = has_tools || (name == "tools" && value.truthy());
-      variables.emplace_back(name, name == "messages" ? clean_messages(value) : value);
-    }
-    return jinja::render_template(has_tools && tool_use ? *tool_use : standard, variables);
+    for (const auto& [name, value] : given.as_dict())
+      variables.emplace_back(name, name == "messages" ? messages_for(program, value) : value);
+    return jinja::render_template(program.body, variables);
+  }
+
+  static Value messages_for(const Program& program, const Value& given) {
+    const Value cleaned = clean_messages(given);
+    return program.shape ? shape_messages(cleaned, *program.shape) : cleaned;
+  }
+
+  void probe(Program& program) const {
+    program.shape = probe_message_shape([&](const Value& messages) {
+      Dict variables = special_tokens;
+      variables.emplace_back("messages", messages);
+      variables.emplace_back("tools", jinja::parse_json(kProbeTools));
+      variables.emplace_back("add_generation_prompt", Value(false));
+      return jinja::render_template(program.body, variables);
+    });
   }
 };
 
@@ -146,7 +173,7 @@ ChatTemplate::~ChatTemplate() = default;
 
 Result<std::unique_ptr<ChatTemplate>> ChatTemplate::parse(std::string_view source) {
   HALFBYTE_ASSIGN_OR_RETURN(jinja::Body body, parse_source(source));
-  auto impl = std::make_unique<Impl>(Impl{std::move(body), std::nullopt, {}});
+  auto impl = std::make_unique<Impl>(Impl{{std::move(body)}, std::nullopt, {}});
   return std::unique_ptr<ChatTemplate>(new ChatTemplate(std::move(impl)));
 }
 
@@ -163,10 +190,12 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::load(const std::string& dire
   }
   Impl& impl = *loaded.value()->impl_;
   impl.special_tokens = read_special_tokens(config);
+  impl.probe(impl.standard);
   if (sources.tool_use) {
     auto body = parse_source(*sources.tool_use);
     if (!body.ok()) return body.take_status().with_context("tool_use template of " + directory);
-    impl.tool_use = std::move(body).value();
+    impl.tool_use = Impl::Program{std::move(body).value()};
+    impl.probe(*impl.tool_use);
   }
   return loaded;
 }

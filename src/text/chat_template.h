@@ -14,10 +14,12 @@ namespace halfbyte {
 class ChatTemplate {
  public:
   /// From `file`, or if that is empty from chat_template.jinja or tokenizer_config.json of a model
-  /// directory, which in either case has the special tokens. kNotFound: none is there.
+  /// directory, which in either case has the special tokens. It is given messages in the shape that
+  /// it takes (message_shape.h), which is found here. kNotFound: none is there.
   static Result<std::unique_ptr<ChatTemplate>> load(const std::string& directory,
                                                     const std::string& file = "");
-  /// From source. kInvalidArgument with line and column; kUnsupported names the construct.
+  /// From source; messages stay as they are. kInvalidArgument with line and column; kUnsupported
+  /// names the construct.
   static Result<std::unique_ptr<ChatTemplate>> parse(std::string_view source);
   ~ChatTemplate();
 

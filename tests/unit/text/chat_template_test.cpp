@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -60,6 +61,29 @@ TEST_F(ChatTemplateDirectory, ANamedListHasATemplateForTools) {
   EXPECT_EQ(render(R"({"tools": [1]})"), "tB");
 }
 
+TEST_F(ChatTemplateDirectory, AJsonFileOfItsOwnComesLast) {
+  write("chat_template.json", R"({"chat_template": "json {{ eos_token }}"})");
+  write("tokenizer_config.json", R"({"eos_token": "E"})");
+  EXPECT_EQ(render("{}"), "json E");
+  write("tokenizer_config.json", R"({"chat_template": "config"})");
+  EXPECT_EQ(render("{}"), "config");
+}
+
+// Each is found to want its own.
+TEST_F(ChatTemplateDirectory, TheTemplateForToolsHasAShapeOfItsOwn) {
+  const std::string begin =
+      "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.arguments";
+  const std::string end = " }}{% endfor %}{% endfor %}";
+  const std::string config = R"({"chat_template": [{"name": "default", "template": ")" + begin +
+                             end + R"("}, {"name": "tool_use", "template": ")" + begin +
+                             " | tojson" + end + "\"}]}";
+  write("tokenizer_config.json", config.c_str());
+  const std::string messages =
+      R"({"messages": [{"tool_calls": [{"function": {"arguments": "{\"a\":1}"}}]}])";
+  EXPECT_EQ(render((messages + "}").c_str()), R"({"a":1})");
+  EXPECT_EQ(render((messages + R"(, "tools": [1]})").c_str()), R"({"a": 1})");
+}
+
 TEST_F(ChatTemplateDirectory, NoTemplateIsNotFound) {
   EXPECT_EQ(ChatTemplate::load(path_.string()).status().code(), StatusCode::kNotFound);
 }
@@ -70,6 +94,34 @@ TEST(ChatTemplate, NullKeysOfMessagesAreRemoved) {
   const auto got = parsed.value()->render(R"({"messages": [{"content": null}], "x": null})");
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(got.value(), "FalseTrue");
+}
+
+std::string rendered(const std::string& source) {
+  const auto parsed = ChatTemplate::parse(source);
+  EXPECT_TRUE(parsed.ok()) << parsed.status().to_string();
+  return parsed.value()->render("{}").value();
+}
+
+// transformers marks what the assistant says with them; they write nothing.
+TEST(ChatTemplate, GenerationBlocksAreTransparent) {
+  EXPECT_EQ(rendered("a{% generation %}b{{ 1 + 1 }}{% endgeneration %}c"), "ab2c");
+  EXPECT_EQ(rendered("{% for i in [1, 2] %}{% generation %}{{ i }}{% endgeneration %}{% endfor %}"),
+            "12");
+}
+
+TEST(ChatTemplate, KnowsTheTime) {
+  const auto year = [] {
+    const std::time_t now = std::time(nullptr);
+    std::tm local{};
+    localtime_r(&now, &local);
+    return std::to_string(1900 + local.tm_year);
+  };
+  const std::string before = year();
+  const std::string got = rendered("{{ strftime_now('%Y') }}");
+  EXPECT_TRUE(got == before || got == year()) << got;
+  EXPECT_EQ(rendered("{{ strftime_now('a%%b') }}"), "a%b");
+  EXPECT_EQ(rendered("{{ strftime_now('%d %b %Y') | length }}"), "11");
+  EXPECT_EQ(render_failure("{{ strftime_now() }}").code(), StatusCode::kInvalidArgument);
 }
 
 TEST(ChatTemplate, ConstructsOutsideTheSubsetAreNamedWithTheirLine) {
