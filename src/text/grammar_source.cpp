@@ -89,6 +89,33 @@ GrammarSource tag_source(const Json& format) {
           Json({{"type", "structural_tag"}, {"format", format}}).dump()};
 }
 
+// The beginning of a client's text, for its error.
+std::string shown(const std::string& text) {
+  constexpr std::size_t kMaxBytes = 64;
+  return Json(text.substr(0, kMaxBytes)).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// What is not checked here may be left out silently: a trigger that begins no tag would forbid its
+// own text, a tag that no trigger begins would hold nothing.
+Status check_triggers(const std::vector<std::string>& triggers,
+                      const std::vector<TriggeredTag>& tags) {
+  for (const std::string& trigger : triggers) {
+    if (trigger.empty()) return {StatusCode::kInvalidArgument, "a trigger is an empty text"};
+    const auto is_begun = [&](const TriggeredTag& tag) { return tag.begin.starts_with(trigger); };
+    if (std::ranges::any_of(tags, is_begun)) continue;
+    return {StatusCode::kInvalidArgument,
+            fmt::format("no structure begins with the trigger {}", shown(trigger))};
+  }
+  for (const TriggeredTag& tag : tags) {
+    const auto begins_it = [&](const std::string& text) { return tag.begin.starts_with(text); };
+    if (std::ranges::any_of(triggers, begins_it)) continue;
+    return {
+        StatusCode::kInvalidArgument,
+        fmt::format("the structure that begins with {} begins with no trigger", shown(tag.begin))};
+  }
+  return {};
+}
+
 // What a schema inside a larger source asks of it.
 void add_schema(const CheckedSchema& schema, GrammarSource& source) {
   std::ranges::copy(schema.patterns, std::back_inserter(source.string_patterns));
@@ -204,9 +231,7 @@ Result<GrammarSource> triggered_tags_source(const std::vector<std::string>& trig
   if (triggers.empty() || tags.empty()) {
     return Status(StatusCode::kInvalidArgument, "want at least one structure and one trigger");
   }
-  if (std::ranges::any_of(triggers, &std::string::empty)) {
-    return Status(StatusCode::kInvalidArgument, "a trigger is an empty text");
-  }
+  HALFBYTE_RETURN_IF_ERROR(check_triggers(triggers, tags));
   Json list = Json::array();
   for (const TriggeredTag& given : tags) {
     list.push_back(tag(given.begin, given.schema, given.end));

@@ -59,8 +59,8 @@ struct TriggeredTag {
   std::string end;
 };
 
-/// Any text, in which whatever begins with a trigger is one of the tags; each begins with one.
-/// kInvalidArgument: no tag, no trigger, an empty one, or over a limit.
+/// Any text, in which whatever begins with a trigger is one of the tags. kInvalidArgument: no tag,
+/// no trigger, an empty one, a tag that begins with none, one that begins no tag, or over a limit.
 Result<GrammarSource> triggered_tags_source(const std::vector<std::string>& triggers,
                                             const std::vector<TriggeredTag>& tags);
 

@@ -140,7 +140,12 @@ TEST(Constraint, OfAStructuralTagIsRefusedByItsField) {
   expect_refused(tag(good, "[]"), "structural_tag", "", "at least one");
   expect_refused(tag(good, "[1]"), "structural_tag.triggers", "");
   expect_refused(tag(good, R"([""])"), "structural_tag", "", "empty");
-  expect_refused(tag(good, R"(["<b"])"), "structural_tag", "", "trigger");
+  expect_refused(tag(good, R"(["<a", "<b"])"), "structural_tag", "",
+                 "no structure begins with the trigger \"<b\"");
+  expect_refused(tag(R"([{"begin": "<a>", "schema": {"type": "null"}, "end": ""},
+                         {"begin": "<b>", "schema": {"type": "null"}, "end": ""}])",
+                     R"(["<a"])"),
+                 "structural_tag", "", "begins with \"<b>\" begins with no trigger");
   expect_refused(tag("[1]", R"(["<a"])"), "structural_tag.structures[0]", "");
   expect_refused(tag(R"([{"begin": "<a>", "schema": {}}])", R"(["<a"])"),
                  "structural_tag.structures[0].end", "");
