@@ -82,7 +82,7 @@ Api::Api(ApiOptions options, std::unique_ptr<ModelText> text)
       text_(std::move(text)),
       created_(std::time(nullptr)),
       metrics_(std::make_shared<Metrics>(options_.model_names.front(), options_.expert_metrics)),
-      notices_(options_.notice) {
+      field_notices_(options_.notice) {
   scope_.text = text_.get();
   scope_.model_names = options_.model_names;
   scope_.random_seed = [this] { return random(); };
@@ -196,6 +196,11 @@ HttpReply Api::handle(const HttpRequest& request) {
     metrics_->count_rejected(response->status);
   }
   return reply;
+}
+
+std::string Api::refusal_body(int status, const std::string& message) {
+  metrics_->count_rejected(status);
+  return error_body({status, message, "", ""});
 }
 
 HttpReply Api::route(const HttpRequest& request) {
@@ -371,29 +376,11 @@ HttpReply Api::responses(const HttpRequest& request) {
   return start_answer(request, *responses_format_);
 }
 
-namespace {
-
-// The first names, cut and with escapes: a log takes what it is given for its own.
-std::vector<std::string> printable_names(const std::vector<std::string>& names) {
-  constexpr std::size_t kMaxNames = 8, kMaxBytes = 64;
-  std::vector<std::string> printable;
-  for (const std::string& name : names) {
-    if (printable.size() == kMaxNames) break;
-    printable.push_back(
-        Json(name.substr(0, kMaxBytes)).dump(-1, ' ', true, Json::error_handler_t::replace));
-  }
-  return printable;
-}
-
-}  // namespace
-
 HttpReply Api::start_answer(const HttpRequest& request, const ApiFormat& format) {
   const auto body = read_body(request);
   if (const auto* error = std::get_if<ApiError>(&body)) return format.refusal(*error);
   const Json& json = std::get<Json>(body);
-  for (const std::string& name : printable_names(format.unknown_fields(json))) {
-    notices_.notice(name, fmt::format("requests have a field that is not known: {}", name));
-  }
+  field_notices_.tell(format.unknown_fields(json));
   auto parsed = format.read(json, scope_);
   if (const auto* error = std::get_if<ApiError>(&parsed)) return format.refusal(*error);
   auto& wanted = std::get<GenerationRequest>(parsed);
@@ -417,8 +404,7 @@ HttpReply Api::tokenize(const HttpRequest& request) {
   if (reader.find("messages") != nullptr) {
     ids = read_conversation(json, scope_, error).ids;
   } else if (const auto prompt = reader.string("prompt")) {
-    const bool with_bos = reader.boolean("add_special_tokens").value_or(true);
-    auto encoded = with_bos ? text_->encode_prompt(*prompt) : text_->tokenizer().encode(*prompt);
+    auto encoded = text_->encode_prompt(*prompt, read_prompt_encoding(reader));
     if (encoded.ok()) ids = std::move(encoded).value();
   } else {
     reader.fail("prompt", "prompt or messages is required");

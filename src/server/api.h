@@ -18,9 +18,9 @@
 #include <variant>
 #include <vector>
 
-#include "base/log.h"
 #include "server/api_format.h"
 #include "server/engine_driver.h"
+#include "server/field_notices.h"
 #include "server/generation_request.h"
 #include "server/http.h"
 #include "server/metrics.h"
@@ -55,6 +55,8 @@ class Api {
   Api(ApiOptions options, std::unique_ptr<ModelText> text);
 
   HttpReply handle(const HttpRequest& request);
+  /// The body of what the HTTP layer refuses by itself; it counts as rejected, as handle()'s do.
+  std::string refusal_body(int status, const std::string& message);
   /// What handle() takes: path ("/v1/models/{model}") and method.
   static std::vector<std::pair<std::string_view, std::string_view>> endpoints();
 
@@ -132,7 +134,7 @@ class Api {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   const std::int64_t created_;
   const std::shared_ptr<Metrics> metrics_;
-  NoticeSink notices_;
+  FieldNotices field_notices_;
   std::atomic<double> progress_ = 0.0;
   std::unique_ptr<GrammarCompiler> grammars_;
   RequestScope scope_;  // complete when ready

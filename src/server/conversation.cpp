@@ -57,6 +57,8 @@ void check_tool_calls(FieldReader& message, const Json& calls, std::optional<Api
     const std::string path = fmt::format("{}[{}]", message.path_of("tool_calls"), i);
     if (!check_object(calls[i], path, error)) return;
     FieldReader call(calls[i], path, error);
+    call.string("id");
+    call.string("type");
     const Json* function = call.object("function");
     if (function == nullptr) return call.fail("function", path + ".function is required");
     FieldReader inner(*function, path + ".function", error);
@@ -78,7 +80,8 @@ std::string read_role(FieldReader& message) {
   return role;
 }
 
-// A message with role and content as templates take them, and its other keys as they came.
+// A message with role and content as templates take them, and its other keys as they came. The
+// assistant may have said nothing.
 Json read_message(const Json& given, const std::string& path, std::optional<ApiError>& error) {
   if (!check_object(given, path, error)) return {};
   FieldReader reader(given, path, error);
@@ -86,8 +89,7 @@ Json read_message(const Json& given, const std::string& path, std::optional<ApiE
   message["role"] = read_role(reader);
   const Json* calls = reader.array("tool_calls");
   if (calls != nullptr) check_tool_calls(reader, *calls, error);
-  const bool makes_calls = calls != nullptr && !calls->empty();
-  message["content"] = read_content(reader, makes_calls, error);
+  message["content"] = read_content(reader, message["role"] == "assistant", error);
   if (message["role"] == "tool" && !reader.string("tool_call_id")) {
     reader.fail("tool_call_id", path + ".tool_call_id is required in a tool's message");
   }
@@ -129,6 +131,7 @@ std::string read_tool_name(const Json& tool,
     return "";
   }
   FieldReader inner(*function, path + ".function", error);
+  inner.string("description");
   inner.object("parameters");
   const std::string name = inner.string("name").value_or("");
   if (!is_tool_name(name)) {

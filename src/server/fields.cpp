@@ -31,6 +31,12 @@ constexpr std::array kUnsupportedChat = {
 constexpr std::array kUnsupportedCompletion = {
     UnsupportedField{"suffix", R"([""])"},
 };
+// Of a completion's prompt. A chat's is what the template makes: one text, which has its special
+// tokens.
+constexpr std::array kOfRawPrompts = {
+    UnsupportedField{"add_special_tokens", "[false]"},
+    UnsupportedField{"split_special_tokens", "[false]"},
+};
 
 constexpr auto kRead = std::to_array<std::string_view>({"model",
                                                         "messages",
@@ -103,7 +109,11 @@ void refuse_unsupported(const Json& body, bool is_chat, std::optional<ApiError>&
   refuse(kUnsupported, reader);
   refuse(kUnsupportedChat, reader);
   refuse(kUnsupportedCompletion, reader);
-  if (!is_chat) refuse_best_of(reader);
+  if (is_chat) {
+    refuse(kOfRawPrompts, reader);
+  } else {
+    refuse_best_of(reader);
+  }
 }
 
 std::vector<std::string_view> known_fields() {
@@ -116,6 +126,7 @@ std::vector<std::string_view> known_fields() {
   add(kUnsupported);
   add(kUnsupportedChat);
   add(kUnsupportedCompletion);
+  add(kOfRawPrompts);
   return names;
 }
 

@@ -219,6 +219,7 @@ ApiError Generation::failure() const {
 PendingAnswer::Progress Generation::fail() {
   cancel();
   const ApiError error = failure();
+  services_.metrics->count_rejected(error.status);
   Progress end;
   end.done = true;
   end.close = true;

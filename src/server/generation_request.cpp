@@ -98,7 +98,7 @@ void add_text_prompt(FieldReader& reader,
                      const std::string& text,
                      const RequestScope& scope,
                      GenerationRequest& request) {
-  auto ids = scope.text->encode_prompt(text);
+  auto ids = scope.text->encode_prompt(text, request.prompt_encoding);
   if (!ids.ok()) return reader.fail(name, std::string(ids.status().message()));
   if (ids->empty()) {
     return reader.fail(name, fmt::format("{} has no tokens, want at least 1", name));
@@ -226,6 +226,11 @@ std::string read_model_name(const Json& body,
   return *name;
 }
 
+PromptEncoding read_prompt_encoding(FieldReader& reader) {
+  return {.add_special_tokens = reader.boolean("add_special_tokens").value_or(true),
+          .split_special_tokens = reader.boolean("split_special_tokens").value_or(false)};
+}
+
 std::vector<std::int32_t> read_token_ids(FieldReader& reader,
                                          std::string_view name,
                                          const Json& array,
@@ -296,6 +301,7 @@ std::variant<GenerationRequest, ApiError> read_completion_request(const Json& bo
   request.model = read_model_name(body, scope, error);
   request.echo = reader.boolean("echo").value_or(false);
   request.may_be_empty = may_be_empty || request.echo;
+  request.prompt_encoding = read_prompt_encoding(reader);
   read_shared_fields(body, scope, request, error);
   if (!error) read_prompt(reader, scope, request);
   return finish(std::move(request), scope, body, error);

@@ -31,6 +31,7 @@ struct GenerationRequest {
   std::vector<std::vector<std::int32_t>> prompts;  // ids
   std::vector<std::string> prompt_texts;           // with `echo`
   std::string prompt_field = "prompt";             // where the client wrote it
+  PromptEncoding prompt_encoding;                  // of texts
   SamplingParams sampling;                         // max_new_tokens: see `max_tokens`
   std::optional<std::int64_t> max_tokens;          // none: the rest of the context
   bool may_be_empty = false;                       // max_tokens may be 0
@@ -86,6 +87,8 @@ void read_sampling_fields(const Json& body,
                           const RequestScope& scope,
                           GenerationRequest& request,
                           std::optional<ApiError>& error);
+/// Fields that say how a raw prompt becomes tokens.
+PromptEncoding read_prompt_encoding(FieldReader& reader);
 /// Fields that both endpoints share.
 void read_shared_fields(const Json& body,
                         const RequestScope& scope,

@@ -22,6 +22,7 @@
 
 #include "server/http_guards.h"
 #include "server/http_peer.h"
+#include "server/random_id.h"
 
 // Asio's calls report through their last argument, and return the same again.
 // NOLINTBEGIN(bugprone-unused-return-value)
@@ -121,7 +122,9 @@ class Connection {
     is_head_ = parser.get().method() == http::verb::head;
     version_ = parser.get().version();
     HttpReply reply =
-        is_preflight(parser) ? preflight(parser) : call_handler(to_request(parser.get()));
+        is_preflight(parser)
+            ? preflight_response(text_of(parser.get()[http::field::access_control_request_headers]))
+            : call_handler(to_request(parser.get()));
     if (auto* response = std::get_if<HttpResponse>(&reply)) {
       co_await write(*response);
     } else {
@@ -139,7 +142,7 @@ class Connection {
                .path = path_of(text_of(request.target())).substr(0, kMaxLoggedPath),
                .status = kClientLeft,
                .request_bytes = request.body().size()};
-    cors_ = cors_headers(shared_->options.allowed_origins, text_of(request[http::field::origin]));
+    cors_ = cors_of(shared_->options.allowed_origins, text_of(request[http::field::origin]));
   }
 
   void end_record() {
@@ -195,30 +198,29 @@ class Connection {
 
   // A page of another origin that may ask wants to know what.
   bool is_preflight(const Parser& parser) const {
-    return !cors_.empty() && parser.get().method() == http::verb::options &&
+    return cors_.may_ask && parser.get().method() == http::verb::options &&
            parser.get().count(http::field::access_control_request_method) > 0;
-  }
-
-  static HttpResponse preflight(const Parser& parser) {
-    return {.status = 200,
-            .body = "",
-            .headers = {{"Access-Control-Allow-Methods", "GET, POST, DELETE"},
-                        {"Access-Control-Allow-Headers",
-                         text_of(parser.get()[http::field::access_control_request_headers])},
-                        {"Access-Control-Max-Age", "600"}}};
   }
 
   HttpReply call_handler(const HttpRequest& request) {
     try {
       return shared_->handler(request);
     } catch (const std::exception& e) {
-      return HttpResponse{.status = 500, .body = shared_->error_body(500, e.what())};
+      return defect(e.what());
     }
+  }
+
+  // The client is told where the access log has it.
+  HttpResponse defect(const std::string& what) {
+    record_.id = random_id("error-");
+    record_.error = what;
+    const std::string message = fmt::format("{}: {}", record_.id, what);
+    return {.status = 500, .body = shared_->error_body(500, message)};
   }
 
   template <typename Message>
   void set_cors(Message& message) const {
-    for (const auto& [name, value] : cors_) {
+    for (const auto& [name, value] : cors_.headers) {
       message.set(name, value);
     }
   }
@@ -395,7 +397,7 @@ class Connection {
   bool chunked_ = true;
   unsigned version_ = 11;
   HangUp hang_up_ = HangUp::kNone;  // what has been acted upon
-  HeaderFields cors_;               // of the request under way
+  Cors cors_;                       // of the request under way
   Clock::time_point quiet_since_;
   AccessRecord record_;  // of the request under way
   Clock::time_point begin_;

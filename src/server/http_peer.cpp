@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace halfbyte::server {
 
@@ -22,11 +23,25 @@ std::string path_of(std::string_view target) {
   return path == std::string_view::npos ? "/" : std::string(target.substr(path));
 }
 
-HeaderFields cors_headers(const std::vector<std::string>& allowed, const std::string& origin) {
-  if (origin.empty()) return {};
-  if (std::ranges::count(allowed, "*") > 0) return {{"Access-Control-Allow-Origin", "*"}};
-  if (std::ranges::count(allowed, origin) == 0) return {};
-  return {{"Access-Control-Allow-Origin", origin}, {"Vary", "Origin"}};
+// An answer that depends on the origin says so also where it is refused, or there is none: caches
+// would give one to the other.
+Cors cors_of(const std::vector<std::string>& allowed, const std::string& origin) {
+  const bool may_any = std::ranges::count(allowed, "*") > 0;
+  Cors cors;
+  cors.may_ask = !origin.empty() && (may_any || std::ranges::count(allowed, origin) > 0);
+  if (cors.may_ask) {
+    cors.headers.emplace_back("Access-Control-Allow-Origin", may_any ? "*" : origin);
+  }
+  if (!may_any && !allowed.empty()) cors.headers.emplace_back("Vary", "Origin");
+  return cors;
+}
+
+HttpResponse preflight_response(std::string requested_headers) {
+  return {.status = 200,
+          .body = "",
+          .headers = {{"Access-Control-Allow-Methods", "GET, POST, DELETE"},
+                      {"Access-Control-Allow-Headers", std::move(requested_headers)},
+                      {"Access-Control-Max-Age", "600"}}};
 }
 
 }  // namespace halfbyte::server

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/http.h"
+
 namespace halfbyte::server {
 
 /// What a peer has closed; what it may have sent before does not matter. A peer that is gone and
@@ -21,10 +23,15 @@ HangUp hang_up_of(int descriptor);
 /// "/path" of "/path?query" and of "http://host/path?query", which requests to a proxy have.
 std::string path_of(std::string_view target);
 
-using HeaderFields = std::vector<std::pair<std::string, std::string>>;
-/// What lets pages of `origin` read an answer; empty where they may not. `allowed`: origins, or "*"
-/// for any.
-HeaderFields cors_headers(const std::vector<std::string>& allowed, const std::string& origin);
+/// What a page of `origin` (empty: no page of another) may do, and is told. `allowed`: origins, or
+/// "*" for any.
+struct Cors {
+  bool may_ask = false;
+  std::vector<std::pair<std::string, std::string>> headers = {};
+};
+Cors cors_of(const std::vector<std::string>& allowed, const std::string& origin);
+/// The answer to a page that may ask and wants to know what, with `requested_headers`.
+HttpResponse preflight_response(std::string requested_headers);
 
 }  // namespace halfbyte::server
 

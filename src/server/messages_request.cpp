@@ -120,8 +120,9 @@ class MessagesConversion {
     for (std::size_t i = 0; i < blocks.size() && !error_; ++i) {
       const std::string block_path = fmt::format("{}.content[{}]", path, i);
       if (is_of_type(blocks[i], "tool_use")) {
-        paths_.add(fmt::format("{}.tool_calls[{}].function", next_path(), calls.size()),
-                   block_path);
+        const std::string call = fmt::format("{}.tool_calls[{}]", next_path(), calls.size());
+        paths_.add(call, block_path);
+        paths_.add(call + ".function", block_path);
         calls.push_back(call_of(blocks[i], block_path));
       } else if (is_of_type(blocks[i], "thinking")) {
         FieldReader reader(blocks[i], block_path, error_);

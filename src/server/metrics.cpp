@@ -107,7 +107,8 @@ struct Metrics::Impl {
   Counter& aborted = counter("halfbyte:num_aborted_requests_total",
                              "Sequences whose client left, or that a shutdown ended");
   Family<Counter>& finished = counters("halfbyte:num_requests_total", "Sequences that ended");
-  Family<Counter>& rejected = counters("halfbyte:num_rejected_requests_total", "Requests refused");
+  Family<Counter>& rejected =
+      counters("halfbyte:num_rejected_requests_total", "Requests that got an error, by its status");
   Histogram& first_token = histogram("halfbyte:time_to_first_token_seconds",
                                      "From a request to its first token",
                                      seconds_buckets());

@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <utility>
 
 #include "server/json.h"
 
@@ -113,9 +114,12 @@ Status ModelText::read_defaults(const std::string& directory) {
   return {};
 }
 
-Result<std::vector<std::int32_t>> ModelText::encode_prompt(const std::string& text) const {
-  HALFBYTE_ASSIGN_OR_RETURN(auto ids, tokenizer_->encode(text));
-  if (bos_id_ && !ids.empty() && ids.front() != *bos_id_) ids.insert(ids.begin(), *bos_id_);
+Result<std::vector<std::int32_t>> ModelText::encode_prompt(const std::string& text,
+                                                           const PromptEncoding& encoding) const {
+  HALFBYTE_ASSIGN_OR_RETURN(auto ids, tokenizer_->encode(text, encoding.split_special_tokens));
+  if (!encoding.add_special_tokens || ids.empty()) return ids;
+  ids = tokenizer_->add_special_tokens(std::move(ids));
+  if (bos_id_ && ids.front() != *bos_id_) ids.insert(ids.begin(), *bos_id_);
   return ids;
 }
 

@@ -40,6 +40,12 @@ struct TextOptions {
 const std::vector<std::string>& tool_call_parsers();
 const std::vector<std::string>& reasoning_parsers();
 
+/// How a raw prompt becomes tokens.
+struct PromptEncoding {
+  bool add_special_tokens = true;     // those that the tokenizer puts around a text
+  bool split_special_tokens = false;  // a special token's text inside it is only text
+};
+
 /// Immutable; any thread.
 class ModelText {
  public:
@@ -56,9 +62,11 @@ class ModelText {
   bool has_reasoning() const { return has_reasoning_; }
   const SamplingDefaults& defaults() const { return defaults_; }
 
-  /// Ids of a raw prompt: with a BOS in front where tokenizer_config.json has add_bos_token and
-  /// the text does not begin with it.
-  Result<std::vector<std::int32_t>> encode_prompt(const std::string& text) const;
+  /// Ids of a raw prompt: with what the tokenizer's post-processor puts around it, and with a BOS
+  /// in front where tokenizer_config.json has add_bos_token, unless they are there already. A text
+  /// without tokens stays so.
+  Result<std::vector<std::int32_t>> encode_prompt(const std::string& text,
+                                                  const PromptEncoding& encoding) const;
 
  private:
   bool has_token(std::string_view text) const;

@@ -142,9 +142,10 @@ class ResponsesConversion {
     if (!is_behind_own) add_message({{"role", "assistant"}, {"content", nullptr}}, path);
     Json& calls = messages_.back()["tool_calls"];
     if (calls.is_null()) calls = Json::array();
-    paths_.add(
-        fmt::format("messages[{}].tool_calls[{}].function", messages_.size() - 1, calls.size()),
-        path);
+    const std::string call =
+        fmt::format("messages[{}].tool_calls[{}]", messages_.size() - 1, calls.size());
+    paths_.add(call + ".id", path + ".call_id");
+    paths_.add(call + ".function", path);
     calls.push_back(
         {{"id", member_of(item, "call_id")},
          {"type", "function"},

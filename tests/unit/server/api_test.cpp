@@ -8,6 +8,9 @@
 namespace halfbyte::server {
 namespace {
 
+using ::testing::Contains;
+using ::testing::Pair;
+
 TEST_F(ApiTest, AnswersWithTheEnginesTokensAsText) {
   make_ready();
   for (std::uint32_t seed = 0; seed < 5; ++seed) {
@@ -61,6 +64,23 @@ TEST_F(ApiTest, NamesUsageOnlyWhereItIsAskedFor) {
   body["stream"] = true;
   for (const Json& event : events_of(complete(body).body))
     EXPECT_FALSE(event.contains("usage"));
+}
+
+TEST_F(ApiTest, TellsUsageInEveryEventWhereThatIsAskedFor) {
+  make_ready();
+  Json body = body_for(fake_prompt(7, 3), 6);
+  body["ignore_eos"] = true;
+  body["stream"] = true;
+  body["stream_options"] = {{"include_usage", true}, {"continuous_usage_stats", true}};
+  std::int64_t num_tokens = 0;
+  for (const Json& event : events_of(complete(body).body)) {
+    ASSERT_TRUE(event["usage"].is_object()) << event;
+    EXPECT_EQ(event["usage"]["prompt_tokens"], 7);
+    const auto so_far = event["usage"]["completion_tokens"].get<std::int64_t>();
+    EXPECT_GE(so_far, num_tokens);
+    num_tokens = so_far;
+  }
+  EXPECT_EQ(num_tokens, 6);
 }
 
 TEST_F(ApiTest, GivesTheSameTextForTheSameSeed) {
@@ -296,7 +316,10 @@ TEST_F(ApiTest, RefusesMoreThanTheQueueHolds) {
     if (auto* pending = std::get_if<std::shared_ptr<PendingAnswer>>(&reply)) {
       accepted.push_back(*pending);
     } else {
-      EXPECT_EQ(std::get<HttpResponse>(reply).status, 429);
+      const auto& response = std::get<HttpResponse>(reply);
+      EXPECT_EQ(response.status, 429);
+      EXPECT_THAT(response.headers, Contains(Pair("Retry-After", "1")));
+      EXPECT_EQ(Json::parse(response.body)["error"]["type"], "rate_limit_error");
       ++num_refused;
     }
   }
@@ -350,7 +373,12 @@ TEST_F(ApiTest, TellsWhereLoadingStands) {
   EXPECT_EQ(health.body, R"({"status":"loading","progress":0.25})");
   EXPECT_EQ(get("/version").body, R"({"version":"1.2.3"})");
   EXPECT_EQ(get("/metrics").status, 200);
-  EXPECT_EQ(get("/v1/models").status, 503);
+  for (const char* path : {"/v1/models", "/health"}) {
+    const HttpReply refused = send("GET", path);
+    EXPECT_EQ(std::get<HttpResponse>(refused).status, 503) << path;
+    EXPECT_THAT(std::get<HttpResponse>(refused).headers, Contains(Pair("Retry-After", "1")))
+        << path;
+  }
   make_ready();
   EXPECT_EQ(get("/health").body, R"({"status":"ready"})");
   api_.drain();
@@ -364,7 +392,7 @@ TEST_F(ApiTest, KnowsItsPathsAndMethods) {
   const HttpReply wrong = send("GET", "/v1/completions");
   const auto& response = std::get<HttpResponse>(wrong);
   EXPECT_EQ(response.status, 405);
-  EXPECT_THAT(response.headers, ::testing::Contains(::testing::Pair("Allow", "POST")));
+  EXPECT_THAT(response.headers, Contains(Pair("Allow", "POST")));
   EXPECT_EQ(std::get<HttpResponse>(send("POST", "/v1/completions", "{}", "text/plain")).status,
             415);
   EXPECT_EQ(std::get<HttpResponse>(

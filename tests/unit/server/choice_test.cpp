@@ -47,6 +47,15 @@ TEST(Choice, NeverGivesPartOfACharacter) {
         << piece;  // dump throws on half
 }
 
+// As with tool_choice none, or without tools.
+TEST(Choice, LeavesCallsInTheTextWhereNoneAreLookedFor) {
+  const std::string text = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
+  const Outcome outcome = run({}, text, FinishReason::kStop);
+  EXPECT_EQ(outcome.whole.content, text);
+  EXPECT_TRUE(outcome.calls.empty());
+  EXPECT_EQ(outcome.finish_reason, "stop");
+}
+
 // An incomplete character at the end is one U+FFFD.
 TEST(Choice, EndsHalfACharacterWithAReplacement) {
   GenerationRequest request;

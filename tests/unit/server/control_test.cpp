@@ -153,6 +153,9 @@ TEST(RequestTimeout, EndsWhatHasNoTokenYet) {
     EXPECT_THAT(late.body, HasSubstr("timeout_error"));
     EXPECT_THAT(late.body, HasSubstr("--request-timeout"));
   }
+  const HttpReply metrics = api.handle({"GET", "/metrics", "", "", ""});
+  EXPECT_THAT(std::get<HttpResponse>(metrics).body,
+              ::testing::ContainsRegex("requests_total[{][^}]*status=\"408\"[^}]*[}] 2\n"));
   gate.count_down();
 }
 

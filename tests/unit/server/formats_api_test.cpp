@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // /generate, /v1/responses and /v1/messages through everything but the sockets.
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 #include <map>
 
 #include "unit/server/api_fixture.h"
 #include "unit/server/format_fixture.h"
+#include "unit/server/text_folder.h"
 
 namespace halfbyte::server {
 namespace {
@@ -20,19 +17,10 @@ const std::string kMessages = "/v1/messages";
 // The shipped model's tokenizer with a template that writes the few tokens that the fake model has:
 // a "#" before each message.
 std::unique_ptr<ModelText> load_text_with_marks() {
-  namespace fs = std::filesystem;
-  const fs::path from = fs::path(HALFBYTE_SOURCE_DIR) / "models" / "gsm-mini-qwen3moe-nvfp4";
-  const fs::path folder =
-      fs::path(::testing::TempDir()) / ("halfbyte_formats_" + std::to_string(::getpid()));
-  fs::create_directories(folder);
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
-    fs::copy_file(from / name, folder / name, fs::copy_options::overwrite_existing);
-  std::ofstream(folder / "chat_template.jinja")
-      << "{% for message in messages %}#{{ message.content }}{% endfor %}";
-  auto text = ModelText::load(folder.string(), {});
-  fs::remove_all(folder);
-  EXPECT_TRUE(text.ok()) << text.status().to_string();
-  return std::move(text).value();
+  const TextFolder folder;
+  folder.write("chat_template.jinja",
+               "{% for message in messages %}#{{ message.content }}{% endfor %}");
+  return folder.loaded();
 }
 
 class FormatsTest : public ApiTest {

@@ -273,7 +273,13 @@ TEST_F(HttpTest, TurnsAnExceptionIntoAResponse) {
   start();
   Client client(server_->port());
   client.send_text(request_for("/throw"));
-  EXPECT_THAT(client.read_until("a defect"), HasSubstr("HTTP/1.1 500"));
+  const std::string answer = client.read_until("a defect");
+  EXPECT_THAT(answer, HasSubstr("HTTP/1.1 500"));
+  const AccessRecord record = wait_for_records(1).front();
+  EXPECT_EQ(record.status, 500);
+  EXPECT_EQ(record.error, "a defect");
+  EXPECT_TRUE(record.id.starts_with("error-")) << record.id;
+  EXPECT_THAT(answer, HasSubstr(record.id + ": a defect"));
 }
 
 TEST_F(HttpTest, DropsAClientThatDoesNotFinishItsRequest) {
@@ -318,8 +324,13 @@ TEST_F(HttpTest, LetsPagesOfOtherOriginsAskWhereTheyMay) {
     return client.read_all();
   };
   const std::string allow = "Access-Control-Allow-Origin: http://friend\r\n";
-  EXPECT_THAT(answer(request_from("http://friend", "/a")), HasSubstr(allow));
-  EXPECT_THAT(answer(request_from("http://other", "/a")), Not(HasSubstr("Access-Control")));
+  const std::string vary = "Vary: Origin\r\n";
+  EXPECT_THAT(answer(request_from("http://friend", "/a")),
+              AllOf(HasSubstr(allow), HasSubstr(vary)));
+  EXPECT_THAT(answer(request_from("http://other", "/a")),
+              AllOf(Not(HasSubstr("Access-Control")), HasSubstr(vary)));
+  EXPECT_THAT(answer("GET /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"), HasSubstr(vary))
+      << "a cache would give it to those";
   EXPECT_THAT(answer("OPTIONS /a HTTP/1.1\r\nHost: a\r\nOrigin: http://friend\r\n"
                      "Connection: close\r\nAccess-Control-Request-Method: POST\r\n"
                      "Access-Control-Request-Headers: authorization\r\n\r\n"),
@@ -335,7 +346,15 @@ TEST_F(HttpTest, LetsNoPageOfAnotherOriginAskUnlessToldTo) {
   start();
   Client client(server_->port());
   client.send_text(request_from("http://friend", "/a"));
-  EXPECT_THAT(client.read_all(), Not(HasSubstr("Access-Control")));
+  EXPECT_THAT(client.read_all(), AllOf(Not(HasSubstr("Access-Control")), Not(HasSubstr("Vary"))));
+}
+
+TEST_F(HttpTest, TellsEveryOriginTheSameWhereAllMayAsk) {
+  start({.allowed_origins = {"*"}});
+  Client client(server_->port());
+  client.send_text(request_from("http://friend", "/a"));
+  EXPECT_THAT(client.read_all(),
+              AllOf(HasSubstr("Access-Control-Allow-Origin: *\r\n"), Not(HasSubstr("Vary"))));
 }
 
 TEST_F(HttpTest, RecordsEachRequestAndWhatCameOfIt) {

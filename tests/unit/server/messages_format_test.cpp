@@ -195,6 +195,9 @@ TEST(MessagesRequest, NamesFieldsAsTheyWereWritten) {
             {"type": "tool_use", "id": "1", "input": {}}]}, {"role": "user", "content": "a"}]})",
         "messages[0].content[0].name"},
        {R"({"max_tokens": 1, "messages": [{"role": "assistant", "content": [
+            {"type": "tool_use", "id": 1, "name": "f", "input": {}}]}, {"role": "user", "content": "a"}]})",
+        "messages[0].content[0].id"},
+       {R"({"max_tokens": 1, "messages": [{"role": "assistant", "content": [
             {"type": "tool_use", "id": "1", "name": "f", "input": 3}]}]})",
         "messages[0].content[0].input"},
        {R"({"max_tokens": 1, "messages": [{"role": "assistant", "content": [

@@ -108,6 +108,7 @@ TEST(Request, RefusesValuesOutOfRange) {
       {R"({"return_token_ids": 1})", "return_token_ids"},
       {R"({"cache_salt": 1})", "cache_salt"},
       {R"({"user": 3})", "user"},
+      {R"({"priority": "high"})", "priority"},
       {R"({"model": 3})", "model"},
   };
   expect_refused(true, table);
@@ -294,7 +295,11 @@ TEST(Conversation, RefusesMalformedMessages) {
              {R"({"messages": [{"role": "tool", "content": "a"}]})", "messages[0].tool_call_id"},
              {R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f",
             "arguments": {}}}]}]})",
-              "messages[0].tool_calls[0].function.arguments"}});
+              "messages[0].tool_calls[0].function.arguments"},
+             {R"({"messages": [{"role": "assistant", "tool_calls": [{"id": 1}]}]})",
+              "messages[0].tool_calls[0].id"},
+             {R"({"messages": [{"role": "assistant", "tool_calls": [{"type": 1}]}]})",
+              "messages[0].tool_calls[0].type"}});
 }
 
 TEST(Conversation, JoinsPartsToOneText) {
@@ -339,6 +344,8 @@ TEST(Conversation, ChecksTools) {
         "tools[0].function.name"},
        {R"({"tools": [{"type": "other"}]})", "tools[0].type"},
        {R"({"tools": [{"type": "function"}]})", "tools[0].function"},
+       {R"({"tools": [{"type": "function", "function": {"name": "f", "description": 1}}]})",
+        "tools[0].function.description"},
        {R"({"tools": [{"type": "function", "function": {"name": "f", "parameters": 1}}]})",
         "tools[0].function.parameters"},
        {R"({"tools": [{"type": "function", "function": {"name": "f"}},
@@ -366,6 +373,20 @@ TEST(Conversation, IsSearchedForWhatTheModelWrites) {
   const auto request = std::get<GenerationRequest>(read_chat_request(json, with_parsers));
   EXPECT_EQ(request.tool_calls, ToolCallFormat::kDeepSeek);
   EXPECT_EQ(request.reasoning, Reasoning::kMayBegin);
+}
+
+TEST(Conversation, IsSearchedForNoCallsWhereNoneAreWanted) {
+  const auto told = load_text({.tool_call_parser = "qwen3"});
+  RequestScope with_calls = scope();
+  with_calls.text = told.get();
+  Json body = Json::parse(R"({"messages": [{"role": "user", "content": "Hi"}],
+      "tools": [{"type": "function", "function": {"name": "f"}}]})");
+  const auto read_it = [&] {
+    return std::get<GenerationRequest>(read_chat_request(body, with_calls));
+  };
+  EXPECT_EQ(read_it().tool_calls, ToolCallFormat::kQwen3);
+  body["tool_choice"] = "none";
+  EXPECT_EQ(read_it().tool_calls, std::nullopt);
 }
 
 TEST(Conversation, DoesNotLetTemplateArgumentsReplaceMessages) {

@@ -207,6 +207,8 @@ TEST_F(ResponsesTest, NameFieldsAsTheyWereWritten) {
         "input[0].name"},
        {R"({"input": [{"type": "function_call", "call_id": "1", "name": "f"}]})",
         "input[0].arguments"},
+       {R"({"input": [{"type": "function_call", "call_id": 1, "name": "f", "arguments": "{}"}]})",
+        "input[0].call_id"},
        {R"({"input": [{"type": "function_call_output", "output": "a"}]})", "input[0].call_id"},
        {R"({"input": [{"type": "function_call_output", "call_id": "1", "output": 3}]})",
         "input[0].output"},
