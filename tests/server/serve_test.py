@@ -63,6 +63,18 @@ class Serving(unittest.TestCase):
             many = isinstance(prompt, list) and not isinstance(prompt[0], int)
             self.assertEqual(len(answer["choices"]), len(prompt) if many else 1)
 
+    def test_answers_in_a_crowd_as_alone(self):
+        fields = {"max_tokens": 24, "ignore_eos": True, "logprobs": True, "top_logprobs": 5}
+        alone = self.chat(**fields)["choices"]
+        crowd = [threading.Thread(target=self.chat, args=(f"What is {i} + {i}?",),
+                                  kwargs={"max_tokens": 40, "ignore_eos": True}) for i in range(7)]
+        for thread in crowd:
+            thread.start()
+        together = self.chat(**fields)["choices"]
+        for thread in crowd:
+            thread.join()
+        self.assertEqual(together, alone)
+
     def test_gets_as_many_right_as_eval(self):
         count = 6
         with open(PROBLEMS) as file:
@@ -168,6 +180,14 @@ class Serving(unittest.TestCase):
         self.assertTrue(data.startswith(b"HTTP/1.1 413"), data)
         self.assertIn(b"33554432 bytes", data)
         raw.close()
+
+    def test_counts_what_http_itself_refuses(self):
+        self.server.send_raw(b"hello\r\n\r\n").recv(65536)
+        self.server.send_raw(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 33554433\r\n\r\n").recv(65536)
+        self.server.send_raw(b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * (70 << 10) + b"\r\n\r\n").recv(65536)
+        text = self.server.request("GET", "/metrics")[2].decode()
+        for status in (400, 413, 431):
+            self.assertRegex(text, rf'(?m)^halfbyte:num_rejected_requests_total{{[^}}]*status="{status}"[^}}]*}} [1-9]')
 
     def test_refuses_what_is_no_http(self):
         raw = self.server.send_raw(b"hello\r\n\r\n")

@@ -242,8 +242,8 @@ void serve(ServeOptions options) {
   Api api(api_options(options), std::move(text));
   const auto http = value_or_exit(HttpServer::start(
       options.http, [&api](const server::HttpRequest& request) { return api.handle(request); },
-      [](int status, const std::string& message) {
-        return server::error_body({status, message, "", ""});
+      [&api](int status, const std::string& message) {
+        return api.refusal_body(status, message);
       }));
   fmt::print(stderr, "listening on http://{}:{}\n", options.http.host, http->port());
   load_and_get_ready(options, api);
