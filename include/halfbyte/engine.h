@@ -105,6 +105,11 @@ enum class SchedulePolicy : std::int32_t { kLpm = 0, kFcfs = 1 };
 
 struct EngineOptions {
   std::string model_path;
+  // A JSON object whose members replace those of config.json; a notice names each. Empty: none.
+  std::string config_overrides;
+  // What the checkpoint's config must say: modelopt_fp4, modelopt_mixed or compressed-tensors.
+  // Nothing is read otherwise for it. "auto": whatever it says.
+  std::string quantization = "auto";
   MoeOptions moe;
   ActivationMode linear_activation_mode = ActivationMode::kAuto;  // other NVFP4 linears
   ComputeDtype dtype = ComputeDtype::kAuto;
@@ -115,7 +120,14 @@ struct EngineOptions {
   std::int64_t max_dispatch_tokens_per_rank = 0;  // 0: default of the token budget
   std::int64_t max_context_tokens = 0;            // 0: the model's
   std::int64_t kv_cache_tokens = 0;               // per rank; 0: decide
-  bool disable_radix_cache = false;               // keep no prefix of a finished request
+  // Of the memory that is available at the start, what the files of the weights and the KV cache
+  // may take together, (0, 1]: the cache takes what the weights leave, but no more than
+  // kv_cache_tokens where those are given. 0: decide.
+  double static_memory_fraction = 0.0;
+  // Ids from this one on are no tokens and are never drawn: a tokenizer may have fewer than the
+  // model has logits. 0: all are tokens.
+  std::int64_t num_sampled_ids = 0;
+  bool disable_radix_cache = false;  // keep no prefix of a finished request
   SchedulePolicy schedule_policy = SchedulePolicy::kLpm;
   bool ignore_index = false;
   // Latent attention: the norms inside its projections use the model's rms_norm_eps, as SGLang
@@ -138,18 +150,28 @@ struct EngineInfo {
   std::int64_t kv_cache_bytes = 0;   // of all ranks
   double weight_load_seconds = 0.0;  // reading and preparing the weights
   std::int64_t weight_bytes = 0;  // read; prepared layouts of all ranks have as many, and padding
+  std::int64_t available_bytes = 0;  // of host memory, before loading; 0: the system does not say
+};
+
+/// What a step computes, over all ranks.
+struct StepShape {
+  std::int64_t num_requests = 0;
+  std::int64_t prefill_tokens = 0;
+  std::int64_t decode_tokens = 0;
 };
 
 struct EngineStats {
   std::int64_t waiting = 0;
-  std::int64_t preempted = 0;  // of those that wait: sent back while they ran
+  std::int64_t preempted = 0;  // of those that wait: sent back while they ran, or resumed
   std::int64_t running = 0;
+  std::int64_t paused = 0;       // neither wait nor run: see set_paused()
   std::int64_t free_blocks = 0;  // a new request can have them: also those of unused prefixes
   std::int64_t total_blocks = 0;
   std::int64_t block_tokens = 0;    // of one block
   std::int64_t prefill_tokens = 0;  // since start
   std::int64_t decode_tokens = 0;
   std::int64_t steps = 0;
+  StepShape step;                         // of the one under way, or else the last
   std::int64_t cached_prompt_tokens = 0;  // since start: found in the prefix cache
   std::int64_t evicted_tokens = 0;        // since start: dropped from it for want of blocks
   std::int64_t preemptions = 0;           // since start: running requests sent back to wait
@@ -170,6 +192,7 @@ struct EngineHistograms {
   Histogram prefill_step_seconds;  // steps of prompts only,
   Histogram decode_step_seconds;   // of running answers only,
   Histogram mixed_step_seconds;    // and of both
+  Histogram step_host_seconds;     // of every step, outside its forward pass: schedule and sample
 };
 
 /// How one MoE layer's experts were used since start, over all ranks: a token counts once for each
@@ -205,6 +228,11 @@ class Engine {
   /// Frees the request's blocks within one step; its last event is kCancelled. Unknown ids: no
   /// effect.
   void cancel(RequestId request_id);
+
+  /// Takes a request out of the steps, or in again. Meanwhile it holds neither blocks nor a place
+  /// among those that run, and computes again what the prefix cache has lost, so no token changes,
+  /// its own or another's. No effect on one that waits for its first step, and on unknown ids.
+  void set_paused(RequestId request_id, bool paused);
 
   /// Forgets the cached prefixes that no running request uses, before the next step.
   void flush_cache();

@@ -35,6 +35,25 @@ Result<json> parse_named(std::string_view text, std::string_view name) {
   return parsed;
 }
 
+// Whole members, as other engines replace them: half of an old rope_scaling is no new one.
+Status apply_overrides(std::string_view overrides, json& config, NoticeSink& notices) {
+  if (overrides.empty()) return {};
+  auto parsed = parse_config_json(overrides);
+  if (!parsed.ok()) {
+    return {StatusCode::kInvalidArgument,
+            fmt::format("--json-model-override-args: {}", parsed.status().message())};
+  }
+  for (const auto& [key, value] : parsed->items()) {
+    const auto before = config.find(key);
+    notices.notice(
+        "override " + key,
+        fmt::format("config.json: {} is {} instead of {} (--json-model-override-args)", key,
+                    value.dump(), before == config.end() ? std::string("absent") : before->dump()));
+    config[key] = value;
+  }
+  return {};
+}
+
 constexpr std::int64_t kMaxLayers = 65536;
 
 std::string first_architecture(const json& object) {
@@ -149,8 +168,10 @@ Result<ModelConfig> read_settings(const json& json_config, NoticeSink& notices) 
 Result<ModelConfig> parse_model_config(std::string_view config_text,
                                        std::string_view generation_text,
                                        std::string_view hf_quant_text,
-                                       NoticeSink& notices) {
-  HALFBYTE_ASSIGN_OR_RETURN(const json json_config, parse_named(config_text, "config.json"));
+                                       NoticeSink& notices,
+                                       std::string_view overrides) {
+  HALFBYTE_ASSIGN_OR_RETURN(json json_config, parse_named(config_text, "config.json"));
+  HALFBYTE_RETURN_IF_ERROR(apply_overrides(overrides, json_config, notices));
   HALFBYTE_ASSIGN_OR_RETURN(const json generation,
                             parse_named(generation_text, "generation_config.json"));
   HALFBYTE_ASSIGN_OR_RETURN(const json hf_quant,
@@ -162,13 +183,15 @@ Result<ModelConfig> parse_model_config(std::string_view config_text,
   return config;
 }
 
-Result<ModelConfig> read_model_config(const std::string& directory, NoticeSink& notices) {
+Result<ModelConfig> read_model_config(const std::string& directory,
+                                      NoticeSink& notices,
+                                      std::string_view overrides) {
   HALFBYTE_ASSIGN_OR_RETURN(const std::string config, read_text(directory, "config.json", false));
   HALFBYTE_ASSIGN_OR_RETURN(const std::string generation,
                             read_text(directory, "generation_config.json", true));
   HALFBYTE_ASSIGN_OR_RETURN(const std::string quant,
                             read_text(directory, "hf_quant_config.json", true));
-  return parse_model_config(config, generation, quant, notices);
+  return parse_model_config(config, generation, quant, notices, overrides);
 }
 
 bool is_moe_layer(const ModelConfig& config, std::int64_t layer_idx) {

@@ -74,16 +74,20 @@ struct ModelConfig {
   QuantPlan quant;
 };
 
-/// Reads DIRECTORY/config.json, generation_config.json and hf_quant_config.json.
+/// Reads DIRECTORY/config.json, generation_config.json and hf_quant_config.json. The members of
+/// `overrides`, a JSON object, replace those of config.json; a notice names each. Empty: none.
 /// kNotFound (no config.json), kCorruptData (not JSON, a size missing: names the key), kUnsupported
-/// (names the feature).
-Result<ModelConfig> read_model_config(const std::string& directory, NoticeSink& notices);
+/// (names the feature), kInvalidArgument (`overrides` is no object).
+Result<ModelConfig> read_model_config(const std::string& directory,
+                                      NoticeSink& notices,
+                                      std::string_view overrides = {});
 
 /// The same from the files' texts; "{}" stands for a file that is not there.
 Result<ModelConfig> parse_model_config(std::string_view config_text,
                                        std::string_view generation_text,
                                        std::string_view hf_quant_text,
-                                       NoticeSink& notices);
+                                       NoticeSink& notices,
+                                       std::string_view overrides = {});
 
 /// True when layer `layer_idx` has routed experts.
 bool is_moe_layer(const ModelConfig& config, std::int64_t layer_idx);

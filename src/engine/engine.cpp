@@ -29,6 +29,9 @@ std::vector<TokenEvent> Engine::poll(int timeout_ms) {
 void Engine::cancel(RequestId request_id) {
   impl_->loop.cancel(request_id);
 }
+void Engine::set_paused(RequestId request_id, bool paused) {
+  impl_->loop.set_paused(request_id, paused);
+}
 void Engine::flush_cache() {
   impl_->loop.flush_cache();
 }

@@ -51,6 +51,7 @@ void add_stats(const Scheduler& scheduler, EngineStats& stats) {
   stats.running += scheduler.num_running();
   stats.waiting += scheduler.num_waiting();
   stats.preempted += scheduler.num_preempted();
+  stats.paused += scheduler.num_paused();
   stats.free_blocks += scheduler.blocks().num_free();
   stats.total_blocks += scheduler.blocks().num_blocks();
   stats.cached_prompt_tokens += scheduler.num_prefix_tokens();
@@ -79,7 +80,8 @@ EngineLoop::EngineLoop(EngineParts parts)
     : info_(std::move(parts.info)),
       limits_(parts.limits),
       num_blocks_(parts.num_blocks),
-      ranks_(std::move(parts.models), std::move(parts.transports), parts.dp_size) {
+      ranks_(std::move(parts.models), std::move(parts.transports), parts.dp_size),
+      selector_(parts.num_sampled_ids) {
   const auto dp_size = static_cast<std::size_t>(parts.dp_size);
   for (std::size_t dp_rank = 0; dp_rank < dp_size; ++dp_rank) {
     schedulers_.emplace_back(limits_, num_blocks_, parts.keeps_prefixes, parts.schedule_policy);
@@ -159,6 +161,13 @@ void EngineLoop::cancel(RequestId request_id) {
   inbox_filled_.notify_one();
 }
 
+void EngineLoop::set_paused(RequestId request_id, bool paused) {
+  const std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return;  // it has ended already
+  inbox_.paused.emplace_back(request_id, paused);
+  inbox_filled_.notify_one();
+}
+
 void EngineLoop::flush_cache() {
   const std::lock_guard lock(mutex_);
   inbox_.flushes_cache = true;
@@ -234,6 +243,9 @@ Status EngineLoop::handle_inbox(Inbox& inbox) {
   for (std::unique_ptr<Sequence>& sequence : inbox.requests) {
     assign(std::move(sequence));
   }
+  for (const auto& [request_id, paused] : inbox.paused) {
+    pause_now(request_id, paused);
+  }
   for (const RequestId request_id : inbox.cancelled) {
     cancel_now(request_id);
   }
@@ -261,6 +273,16 @@ void EngineLoop::assign(std::unique_ptr<Sequence> sequence) {
   target->add(std::move(sequence));
 }
 
+void EngineLoop::pause_now(RequestId request_id, bool paused) {
+  for (Scheduler& scheduler : schedulers_) {
+    if (paused) {
+      scheduler.pause(request_id);
+    } else {
+      scheduler.resume(request_id);
+    }
+  }
+}
+
 void EngineLoop::cancel_now(RequestId request_id) {
   for (Scheduler& scheduler : schedulers_) {
     const std::unique_ptr<Sequence> sequence = scheduler.remove(request_id);
@@ -273,23 +295,29 @@ void EngineLoop::cancel_now(RequestId request_id) {
 Status EngineLoop::step() {
   if (!has_work()) return {};
   const Clock::time_point start = Clock::now();
-  const EngineStats before = counted_;
-  HALFBYTE_RETURN_IF_ERROR(forward(schedule()));
+  const std::vector<RankBatch> batches = schedule();
+  publish_shape();
+  const Clock::time_point forward_start = Clock::now();
+  HALFBYTE_RETURN_IF_ERROR(forward(batches));
+  const double forward_seconds = seconds_since(forward_start);
   ++counted_.steps;
+  counted_.prefill_tokens += counted_.step.prefill_tokens;
+  counted_.decode_tokens += counted_.step.decode_tokens;
   for (std::size_t dp_rank = 0; dp_rank < schedulers_.size(); ++dp_rank) {
     accept_logits(dp_rank, schedulers_[dp_rank].complete_step());
   }
-  recorder_.add_step(counted_.prefill_tokens - before.prefill_tokens,
-                     counted_.decode_tokens - before.decode_tokens, seconds_since(start));
+  recorder_.add_step(counted_.step, seconds_since(start), forward_seconds);
   return {};
 }
 
 // The step's batch of each data-parallel rank.
 std::vector<RankBatch> EngineLoop::schedule() {
+  counted_.step = {};
   std::vector<RankBatch> batches;
   for (Scheduler& scheduler : schedulers_) {
     const std::span<const ScheduledSlice> slices = scheduler.schedule();
     note_first_steps(slices);
+    note_shape(slices);
     batches.push_back(make_rank_batch(slices));
   }
   return batches;
@@ -300,6 +328,22 @@ void EngineLoop::note_first_steps(std::span<const ScheduledSlice> slices) {
     const auto queued_since = std::exchange(slice.sequence->queued_since, std::nullopt);
     if (queued_since) recorder_.add_queue_time(seconds_since(*queued_since));
   }
+}
+
+void EngineLoop::note_shape(std::span<const ScheduledSlice> slices) {
+  StepShape& shape = counted_.step;
+  for (const ScheduledSlice& slice : slices) {
+    const bool decodes =
+        slice.num_tokens == 1 && slice.sequence->num_tokens() > slice.sequence->num_prompt_tokens;
+    (decodes ? shape.decode_tokens : shape.prefill_tokens) += slice.num_tokens;
+    ++shape.num_requests;
+  }
+}
+
+// Before the forward pass: whoever waits for it can tell what it computes.
+void EngineLoop::publish_shape() {
+  const std::lock_guard lock(mutex_);
+  stats_.step = counted_.step;
 }
 
 Status EngineLoop::forward(std::span<const RankBatch> batches) {
@@ -318,7 +362,6 @@ Status EngineLoop::forward(std::span<const RankBatch> batches) {
 }
 
 void EngineLoop::accept_logits(std::size_t dp_rank, std::span<const ScheduledSlice> slices) {
-  count_tokens(slices);
   std::span<const float> logits = logits_[dp_rank];
   for (const ScheduledSlice& slice : slices) {
     const auto size = static_cast<std::size_t>(slice.num_logit_rows() * info_.vocab_size);
@@ -349,14 +392,6 @@ void EngineLoop::end_behind_prompt(Scheduler& scheduler, Sequence& sequence) {
   TokenEvent& event = new_events_.emplace_back(event_of(sequence, FinishReason::kLength));
   event.prompt_logprobs = std::move(sequence.prompt_logprobs);
   scheduler.remove(sequence.request_id);
-}
-
-void EngineLoop::count_tokens(std::span<const ScheduledSlice> slices) {
-  for (const ScheduledSlice& slice : slices) {
-    const bool decodes =
-        slice.num_tokens == 1 && slice.sequence->num_tokens() > slice.sequence->num_prompt_tokens;
-    (decodes ? counted_.decode_tokens : counted_.prefill_tokens) += slice.num_tokens;
-  }
 }
 
 // A token that cannot be chosen ends its own request only.

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine/engine_parts.h"
@@ -20,9 +21,9 @@
 
 namespace halfbyte {
 
-/// Thread rule: submit, poll, cancel, flush_cache, score, stats, histograms and expert_load from
-/// any thread; everything else belongs to the loop's thread, which the constructor starts and the
-/// destructor joins.
+/// Thread rule: submit, poll, cancel, set_paused, flush_cache, score, stats, histograms and
+/// expert_load from any thread; everything else belongs to the loop's thread, which the constructor
+/// starts and the destructor joins.
 class EngineLoop {
  public:
   explicit EngineLoop(EngineParts parts);
@@ -33,6 +34,7 @@ class EngineLoop {
   Result<RequestId> submit(Request request);
   std::vector<TokenEvent> poll(int timeout_ms);
   void cancel(RequestId request_id);
+  void set_paused(RequestId request_id, bool paused);
   void flush_cache();
   Result<std::vector<float>> score(const std::vector<std::int32_t>& ids);
   EngineStats stats() const;
@@ -48,11 +50,13 @@ class EngineLoop {
   };
   struct Inbox {  // what other threads asked for since the last step
     std::vector<std::unique_ptr<Sequence>> requests;
+    std::vector<std::pair<RequestId, bool>> paused;  // or, if false, taken in again
     std::vector<RequestId> cancelled;
     std::vector<ScoreJob> scores;
     bool flushes_cache = false;
     bool empty() const {
-      return requests.empty() && cancelled.empty() && scores.empty() && !flushes_cache;
+      return requests.empty() && paused.empty() && cancelled.empty() && scores.empty() &&
+             !flushes_cache;
     }
   };
 
@@ -65,10 +69,13 @@ class EngineLoop {
   bool take_inbox(Inbox& inbox);
   Status handle_inbox(Inbox& inbox);
   void assign(std::unique_ptr<Sequence> sequence);
+  void pause_now(RequestId request_id, bool paused);
   void cancel_now(RequestId request_id);
   Status step();
   std::vector<RankBatch> schedule();
   void note_first_steps(std::span<const ScheduledSlice> slices);
+  void note_shape(std::span<const ScheduledSlice> slices);
+  void publish_shape();
   Status forward(std::span<const RankBatch> batches);
   void accept_logits(std::size_t dp_rank, std::span<const ScheduledSlice> slices);
   void accept_rows(Scheduler& scheduler,
@@ -78,7 +85,6 @@ class EngineLoop {
   void accept_token(Scheduler& scheduler, Sequence& sequence, Result<SelectedToken> selected);
   Status run_score(ScoreJob& job);
   Status score_chunks(ScoreJob& job, std::span<const std::int32_t> block_table);
-  void count_tokens(std::span<const ScheduledSlice> slices);
   void publish();
   void end_everything(const Status& why);
   bool has_work() const;

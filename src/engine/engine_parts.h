@@ -20,8 +20,9 @@ struct EngineParts {
   std::vector<std::unique_ptr<Transport>> transports;  // one per rank; none for a single rank
   int dp_size = 1;         // data-parallel attention: groups of ranks with requests of their own
   SchedulerLimits limits;  // of one data-parallel rank
-  std::int64_t num_blocks = 0;  // of one rank's KV cache
-  bool keeps_prefixes = true;   // of finished requests
+  std::int64_t num_blocks = 0;       // of one rank's KV cache
+  std::int64_t num_sampled_ids = 0;  // as EngineOptions'
+  bool keeps_prefixes = true;        // of finished requests
   SchedulePolicy schedule_policy = SchedulePolicy::kLpm;
   EngineInfo info;
 };

@@ -8,10 +8,11 @@
 #include <new>
 #include <string>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
-#include "base/memory.h"
 #include "engine/engine_parts.h"
+#include "engine/quantization.h"
 #include "engine/sizing.h"
 #include "moe/compatibility.h"
 #include "weights/checkpoint_weights.h"
@@ -74,9 +75,14 @@ Result<std::vector<std::unique_ptr<Transport>>> connect_ranks(const std::string&
 }
 
 Status validate_counts(const EngineOptions& options) {
-  if (options.max_running_requests >= 1) return {};
-  return {StatusCode::kInvalidArgument,
-          fmt::format("max_running_requests is {}, want at least 1", options.max_running_requests)};
+  for (const auto& [name, value, least] :
+       {std::tuple("max_running_requests", options.max_running_requests, std::int64_t{1}),
+        std::tuple("num_sampled_ids", options.num_sampled_ids, std::int64_t{0})}) {
+    if (value >= least) continue;
+    return {StatusCode::kInvalidArgument,
+            fmt::format("{} is {}, want at least {}", name, value, least)};
+  }
+  return {};
 }
 
 EngineInfo make_info(const ModelConfig& config,
@@ -114,10 +120,11 @@ ModelOptions model_options_of(const EngineOptions& options) {
 Result<EngineParts> load_engine_parts(const EngineOptions& options) {
   HALFBYTE_RETURN_IF_ERROR(validate_counts(options));
   const auto notices = std::make_shared<NoticeSink>(options.notice);
-  HALFBYTE_ASSIGN_OR_RETURN(
-      std::unique_ptr<CheckpointWeights> weights,
-      CheckpointWeights::open(options.model_path, options.ignore_index, notices));
+  HALFBYTE_ASSIGN_OR_RETURN(std::unique_ptr<CheckpointWeights> weights,
+                            CheckpointWeights::open(options.model_path, options.ignore_index,
+                                                    notices, options.config_overrides));
   const ModelConfig& config = weights->config();
+  HALFBYTE_RETURN_IF_ERROR(check_quantization(options.quantization, config.quant));
 
   ModelOptions model_options = model_options_of(options);
   HALFBYTE_ASSIGN_OR_RETURN(
@@ -134,15 +141,13 @@ Result<EngineParts> load_engine_parts(const EngineOptions& options) {
   const int num_ranks = std::max(moe.tp_size, 1);
   parts.dp_size = std::max(moe.dp_size, 1);
   parts.limits = decide_limits(options, budget, parts.dp_size);
-  HALFBYTE_ASSIGN_OR_RETURN(
-      parts.num_blocks, decide_kv_blocks({options.kv_cache_tokens, model_options.max_context_tokens,
-                                          parts.limits.max_running_requests,
-                                          kv_bytes_per_block(config, options.kv_cache_dtype),
-                                          available_memory_bytes(), num_ranks}));
+  const KvCacheSizing sizing = kv_cache_sizing(options, config, parts.limits, num_ranks);
+  HALFBYTE_ASSIGN_OR_RETURN(parts.num_blocks, decide_kv_blocks(sizing));
   model_options.kv_cache_blocks = parts.num_blocks;
   parts.limits.max_prompt_logit_rows = decide_prompt_logit_rows(config.vocab_size);
   parts.keeps_prefixes = !options.disable_radix_cache;
   parts.schedule_policy = options.schedule_policy;
+  parts.num_sampled_ids = options.num_sampled_ids;
   HALFBYTE_ASSIGN_OR_RETURN(parts.transports, connect_ranks(moe.transport, num_ranks));
   const auto start = std::chrono::steady_clock::now();
   HALFBYTE_ASSIGN_OR_RETURN(parts.models, load_model(*weights, model_options, parts.transports,
@@ -152,8 +157,8 @@ Result<EngineParts> load_engine_parts(const EngineOptions& options) {
                          parts.num_blocks);
   parts.info.weight_load_seconds = load_time.count();
   parts.info.weight_bytes = weights->used_bytes();
-  parts.info.kv_cache_bytes =
-      kv_bytes_per_block(config, options.kv_cache_dtype) * parts.num_blocks * num_ranks;
+  parts.info.kv_cache_bytes = sizing.bytes_per_block * parts.num_blocks * num_ranks;
+  parts.info.available_bytes = sizing.available_bytes;
   return parts;
 }
 

@@ -197,15 +197,32 @@ std::unique_ptr<Sequence> Scheduler::remove(RequestId request_id) {
     blocks_.release(*sequence);
     return sequence;
   }
-  if (auto sequence = take_out(preempted_, request_id)) return sequence;
-  return take_out(waiting_, request_id);
+  for (Queue* queue : {&preempted_, &waiting_, &paused_}) {
+    if (auto sequence = take_out(*queue, request_id)) return sequence;
+  }
+  return nullptr;
 }
 
 std::unique_ptr<Sequence> Scheduler::remove_any() {
   if (!running_.empty()) return remove(running_.front()->request_id);
-  if (!preempted_.empty()) return remove(preempted_.front()->request_id);
-  if (!waiting_.empty()) return remove(waiting_.front()->request_id);
+  for (const Queue* queue : {&preempted_, &waiting_, &paused_}) {
+    if (!queue->empty()) return remove(queue->front()->request_id);
+  }
   return nullptr;
+}
+
+void Scheduler::pause(RequestId request_id) {
+  std::unique_ptr<Sequence> sequence = take_out(running_, request_id);
+  if (sequence != nullptr) {
+    blocks_.release(*sequence);
+  } else {
+    sequence = take_out(preempted_, request_id);
+  }
+  if (sequence != nullptr) paused_.push_back(std::move(sequence));
+}
+
+void Scheduler::resume(RequestId request_id) {
+  if (auto sequence = take_out(paused_, request_id)) preempted_.push_back(std::move(sequence));
 }
 
 bool Scheduler::preempt_last() {
@@ -219,7 +236,8 @@ bool Scheduler::preempt_last() {
 }
 
 std::int64_t Scheduler::num_tokens() const {
-  return count_tokens(running_) + count_tokens(preempted_) + count_tokens(waiting_);
+  return count_tokens(running_) + count_tokens(preempted_) + count_tokens(waiting_) +
+         count_tokens(paused_);
 }
 
 std::int64_t Scheduler::num_scheduled_tokens() const {

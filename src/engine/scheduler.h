@@ -66,14 +66,20 @@ class Scheduler {
   std::unique_ptr<Sequence> remove(RequestId request_id);
   /// Takes any one sequence out; null when there is none.
   std::unique_ptr<Sequence> remove_any();
+  /// Sets a sequence that has run aside, and frees its blocks; no effect on others.
+  void pause(RequestId request_id);
+  /// Lets one that was set aside wait, behind those that were preempted.
+  void resume(RequestId request_id);
   /// Preempts the sequence that was admitted last. False when none runs.
   bool preempt_last();
 
+  /// False also when all that is left is paused.
   bool has_work() const { return num_waiting() + num_running() > 0; }
   std::int64_t num_waiting() const { return std::ssize(waiting_) + num_preempted(); }
-  /// Of those that wait: they have run before.
+  /// Of those that wait: they have run before, until they were preempted or paused.
   std::int64_t num_preempted() const { return std::ssize(preempted_); }
   std::int64_t num_running() const { return static_cast<std::int64_t>(running_.size()); }
+  std::int64_t num_paused() const { return std::ssize(paused_); }
   /// Tokens of all its sequences; what the assignment to ranks compares.
   std::int64_t num_tokens() const;
   /// Since start: preemptions, and prompt tokens that the prefix cache had.
@@ -101,9 +107,10 @@ class Scheduler {
   SchedulerLimits limits_;
   SchedulePolicy policy_;
   SequenceBlocks blocks_;
-  Queue waiting_;                                   // never admitted, by arrival
-  Queue preempted_;                                 // by first admission, all behind running_
-  std::vector<std::unique_ptr<Sequence>> running_;  // by first admission
+  Queue waiting_;    // never admitted, by arrival
+  Queue preempted_;  // by admission, all behind running_, then those that were resumed
+  std::vector<std::unique_ptr<Sequence>> running_;  // by admission, the first or after a pause
+  Queue paused_;
   std::vector<ScheduledSlice> slices_;
   std::int64_t prompt_rows_left_ = 0;  // of the step's max_prompt_logit_rows
   std::int64_t num_preemptions_ = 0;

@@ -19,6 +19,12 @@ Histogram of_seconds() {
                       30.0, 60.0, 300.0});
 }
 
+// What the host adds to a step.
+Histogram of_host_seconds() {
+  return with_bounds(
+      {0.00001, 0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.1, 1.0});
+}
+
 Histogram of_tokens() {
   return with_bounds({1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 131072});
 }
@@ -32,18 +38,22 @@ void add(Histogram& histogram, double number) {
 }  // namespace
 
 StepRecorder::StepRecorder()
-    : histograms_{of_seconds(), of_tokens(), of_seconds(), of_seconds(), of_seconds()} {}
+    : histograms_{.queue_seconds = of_seconds(),
+                  .step_tokens = of_tokens(),
+                  .prefill_step_seconds = of_seconds(),
+                  .decode_step_seconds = of_seconds(),
+                  .mixed_step_seconds = of_seconds(),
+                  .step_host_seconds = of_host_seconds()} {}
 
 void StepRecorder::add_queue_time(double seconds) {
   add(histograms_.queue_seconds, seconds);
 }
 
-void StepRecorder::add_step(std::int64_t prefill_tokens,
-                            std::int64_t decode_tokens,
-                            double seconds) {
-  add(histograms_.step_tokens, static_cast<double>(prefill_tokens + decode_tokens));
-  if (decode_tokens == 0) return add(histograms_.prefill_step_seconds, seconds);
-  if (prefill_tokens == 0) return add(histograms_.decode_step_seconds, seconds);
+void StepRecorder::add_step(const StepShape& shape, double seconds, double forward_seconds) {
+  add(histograms_.step_tokens, static_cast<double>(shape.prefill_tokens + shape.decode_tokens));
+  add(histograms_.step_host_seconds, seconds - forward_seconds);
+  if (shape.decode_tokens == 0) return add(histograms_.prefill_step_seconds, seconds);
+  if (shape.prefill_tokens == 0) return add(histograms_.decode_step_seconds, seconds);
   add(histograms_.mixed_step_seconds, seconds);
 }
 

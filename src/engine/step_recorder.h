@@ -14,8 +14,8 @@ class StepRecorder {
   StepRecorder();
   /// A request's first step begins, so long after it was submitted.
   void add_queue_time(double seconds);
-  /// A step that computed such tokens of prompts and of answers, over all ranks.
-  void add_step(std::int64_t prefill_tokens, std::int64_t decode_tokens, double seconds);
+  /// A step, and how long its forward pass was of it.
+  void add_step(const StepShape& shape, double seconds, double forward_seconds);
   const EngineHistograms& histograms() const { return histograms_; }
 
  private:

@@ -55,6 +55,15 @@ Status call_constraint(const Call& call) {
 
 }  // namespace
 
+TokenSelector::TokenSelector(std::int64_t num_sampled_ids)
+    : num_sampled_ids_(num_sampled_ids > 0 ? static_cast<std::size_t>(num_sampled_ids)
+                                           : std::numeric_limits<std::size_t>::max()) {}
+
+// Those of ids that may be chosen.
+std::span<const float> TokenSelector::sampled(std::span<const float> logits) const {
+  return logits.first(std::min(num_sampled_ids_, logits.size()));
+}
+
 Result<SelectedToken> TokenSelector::select(std::span<const float> logits, Sequence& sequence) {
   std::span<const float> adjusted = logits;
   if (changes_logits(sequence)) {
@@ -62,8 +71,8 @@ Result<SelectedToken> TokenSelector::select(std::span<const float> logits, Seque
     adjusted = logits_;
   }
   SelectedToken selected;
-  HALFBYTE_ASSIGN_OR_RETURN(selected.token_id,
-                            sampler_.sample(adjusted, sequence.sampling, sequence.num_tokens()));
+  HALFBYTE_ASSIGN_OR_RETURN(selected.token_id, sampler_.sample(sampled(adjusted), sequence.sampling,
+                                                               sequence.num_tokens()));
   if (sequence.constraint) {
     HALFBYTE_RETURN_IF_ERROR(
         call_constraint([&] { return sequence.constraint->accept(selected.token_id); }));
@@ -76,7 +85,7 @@ Result<SelectedToken> TokenSelector::select(std::span<const float> logits, Seque
 
 // The model's logits are looked at before a mask could hide one that is no number.
 Status TokenSelector::adjust(std::span<const float> logits, Sequence& sequence) {
-  if (auto largest = largest_logit(logits); !largest.ok()) return largest.take_status();
+  if (auto largest = largest_logit(sampled(logits)); !largest.ok()) return largest.take_status();
   logits_.assign(logits.begin(), logits.end());
   counts_.resize(logits.size());
   add_bias(sequence.sampling);
@@ -130,7 +139,8 @@ void TokenSelector::forbid_ends(const Sequence& sequence) {
   }
 }
 
-// Bits past the vocabulary are not looked at, and what fill_mask leaves alone is forbidden.
+// Bits past the vocabulary are not looked at, and what fill_mask leaves alone is forbidden. What is
+// never chosen cannot be what the mask allows.
 Status TokenSelector::apply_mask(TokenConstraint& constraint) {
   mask_.assign((logits_.size() + kWordBits - 1) / kWordBits, 0);
   HALFBYTE_RETURN_IF_ERROR(call_constraint([&] { return constraint.fill_mask(mask_); }));
@@ -138,14 +148,15 @@ Status TokenSelector::apply_mask(TokenConstraint& constraint) {
   for (std::size_t i = 0; i < logits_.size(); ++i) {
     const bool is_allowed = ((mask_[i / kWordBits] >> (i % kWordBits)) & 1U) != 0;
     if (!is_allowed) logits_[i] = kNever;
-    allows_any = allows_any || is_allowed;
+    allows_any = allows_any || (is_allowed && i < num_sampled_ids_);
   }
   if (allows_any) return {};
   return {StatusCode::kInvalidArgument, "constraint: its mask allows no token of the vocabulary"};
 }
 
 Status TokenSelector::check_any_left(const Sequence& sequence) const {
-  if (std::ranges::any_of(logits_, [](float logit) { return logit != kNever; })) return {};
+  const auto is_left = [](float logit) { return logit != kNever; };
+  if (std::ranges::any_of(sampled(logits_), is_left)) return {};
   if (!forbids_ends(sequence)) {
     return {StatusCode::kInvalidArgument,
             "the logits of all tokens that the constraint allows are -inf: none can be chosen"};

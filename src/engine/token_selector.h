@@ -4,6 +4,7 @@
 #ifndef HALFBYTE_ENGINE_TOKEN_SELECTOR_H_
 #define HALFBYTE_ENGINE_TOKEN_SELECTOR_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -24,6 +25,9 @@ struct SelectedToken {
 /// that changes them. Thread rule: one thread.
 class TokenSelector {
  public:
+  /// Ids from `num_sampled_ids` on are never chosen, whatever their logits; 0: all may be.
+  explicit TokenSelector(std::int64_t num_sampled_ids = 0);
+
   /// `logits` [vocab] follow the sequence's last token; its constraint accepts the result, which is
   /// not appended.
   ///
@@ -39,7 +43,9 @@ class TokenSelector {
   void forbid_ends(const Sequence& sequence);
   Status apply_mask(TokenConstraint& constraint);
   Status check_any_left(const Sequence& sequence) const;
+  std::span<const float> sampled(std::span<const float> logits) const;
 
+  std::size_t num_sampled_ids_;
   Sampler sampler_;
   std::vector<float> logits_;         // of a request that changes them
   std::vector<std::int32_t> counts_;  // [vocab]; all 0 between calls

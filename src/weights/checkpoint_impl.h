@@ -48,7 +48,8 @@ struct CheckpointWeights::Impl {
   static Result<std::unique_ptr<Impl>> open(const std::string& directory,
                                             bool ignore_index,
                                             std::shared_ptr<NoticeSink> notices,
-                                            Findings& findings);
+                                            Findings& findings,
+                                            std::string_view config_overrides = {});
 
   void consume(const RawTensor* tensor);
   void consume(const LinearEntries& entries);

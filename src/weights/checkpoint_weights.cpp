@@ -131,7 +131,8 @@ Result<std::unique_ptr<CheckpointWeights::Impl>> CheckpointWeights::Impl::open(
     const std::string& directory,
     bool ignore_index,
     std::shared_ptr<NoticeSink> notices,
-    Findings& findings) {
+    Findings& findings,
+    std::string_view config_overrides) {
   auto impl = std::make_unique<Impl>();
   impl->directory = directory;
   impl->notices = std::make_shared<NoticeSink>(
@@ -139,7 +140,8 @@ Result<std::unique_ptr<CheckpointWeights::Impl>> CheckpointWeights::Impl::open(
         log->add(line);
         if (outer) outer->notice(line, line);
       });
-  HALFBYTE_ASSIGN_OR_RETURN(impl->config, read_model_config(directory, *impl->notices));
+  HALFBYTE_ASSIGN_OR_RETURN(impl->config,
+                            read_model_config(directory, *impl->notices, config_overrides));
   HALFBYTE_ASSIGN_OR_RETURN(impl->raw, RawTensors::open(directory, ignore_index, *impl->notices));
   HALFBYTE_ASSIGN_OR_RETURN(impl->map,
                             build_tensor_map(*impl->raw, impl->config.num_hidden_layers));
@@ -156,10 +158,13 @@ CheckpointWeights::CheckpointWeights(std::unique_ptr<Impl> impl) : impl_(std::mo
 CheckpointWeights::~CheckpointWeights() = default;
 
 Result<std::unique_ptr<CheckpointWeights>> CheckpointWeights::open(
-    const std::string& directory, bool ignore_index, std::shared_ptr<NoticeSink> notices) {
+    const std::string& directory,
+    bool ignore_index,
+    std::shared_ptr<NoticeSink> notices,
+    std::string_view config_overrides) {
   Findings findings;
-  HALFBYTE_ASSIGN_OR_RETURN(auto impl,
-                            Impl::open(directory, ignore_index, std::move(notices), findings));
+  HALFBYTE_ASSIGN_OR_RETURN(auto impl, Impl::open(directory, ignore_index, std::move(notices),
+                                                  findings, config_overrides));
   HALFBYTE_RETURN_IF_ERROR(findings.to_status());
   return std::unique_ptr<CheckpointWeights>(new CheckpointWeights(std::move(impl)));
 }

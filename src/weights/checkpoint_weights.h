@@ -93,9 +93,11 @@ struct CheckpointReport;
 class CheckpointWeights {
  public:
   /// Opens, classifies every tensor, and validates all scalars. Reads headers and scalars only.
+  /// `config_overrides` are those of read_model_config().
   static Result<std::unique_ptr<CheckpointWeights>> open(const std::string& directory,
                                                          bool ignore_index,
-                                                         std::shared_ptr<NoticeSink> notices);
+                                                         std::shared_ptr<NoticeSink> notices,
+                                                         std::string_view config_overrides = {});
   /// Opens as far as possible, reads every byte that matters and lists all that is wrong.
   static CheckpointReport check(const std::string& directory,
                                 bool ignore_index,

@@ -53,6 +53,33 @@ TEST(ModelConfig, ReadsQwen3Moe) {
   EXPECT_EQ(config->activation.function, ActivationFunction::kSwiglu);
 }
 
+TEST(ModelConfig, OverridesReplaceWholeMembersAndAreTold) {
+  std::vector<std::string> lines;
+  NoticeSink sink([&lines](std::string_view line) { lines.emplace_back(line); });
+  const auto config =
+      parse_model_config(qwen().dump(), "{}", "{}", sink,
+                         R"({"max_position_embeddings": 64, "eos_token_id": null, "extra": [1]})");
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_EQ(config->max_position_embeddings, 64);
+  EXPECT_TRUE(config->eos_token_ids.empty());
+  const std::string tail = " (--json-model-override-args)";
+  EXPECT_THAT(lines, testing::UnorderedElementsAre(
+                         "config.json: max_position_embeddings is 64 instead of 128" + tail,
+                         "config.json: eos_token_id is null instead of [1,2]" + tail,
+                         "config.json: extra is [1] instead of absent" + tail));
+}
+
+TEST(ModelConfig, RefusesOverridesThatAreNoObject) {
+  NoticeSink sink;
+  for (const char* wrong : {"[1]", "{", "3"}) {
+    const auto config = parse_model_config(qwen().dump(), "{}", "{}", sink, wrong);
+    ASSERT_FALSE(config.ok());
+    EXPECT_EQ(config.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(config.status().message()),
+                testing::StartsWith("--json-model-override-args: "));
+  }
+}
+
 TEST(ModelConfig, NormTopkProbIsFalseForQwenAndTrueForDeepseekWhenAbsent) {
   json config = qwen();
   config.erase("norm_topk_prob");

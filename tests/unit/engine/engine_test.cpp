@@ -17,8 +17,10 @@ namespace halfbyte::test {
 namespace {
 
 using ::testing::Contains;
+using ::testing::Each;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
+using ::testing::Lt;
 using ::testing::Not;
 
 // Prompts of 1 to 60 tokens; greedy, top-k and top-p requests in turn.
@@ -202,6 +204,10 @@ TEST(Engine, CountsEachStepAndEachRequestsWaitOnce) {
   EXPECT_EQ(count(histograms.queue_seconds), 24);
   EXPECT_GE(histograms.queue_seconds.sum, 0.0);
   EXPECT_EQ(count(histograms.step_tokens), stats.steps);
+  EXPECT_EQ(count(histograms.step_host_seconds), stats.steps);
+  EXPECT_LE(histograms.step_host_seconds.sum, histograms.prefill_step_seconds.sum +
+                                                  histograms.decode_step_seconds.sum +
+                                                  histograms.mixed_step_seconds.sum);
   EXPECT_EQ(histograms.step_tokens.sum,
             static_cast<double>(stats.prefill_tokens + stats.decode_tokens));
   EXPECT_EQ(count(histograms.prefill_step_seconds) + count(histograms.decode_step_seconds) +
@@ -209,6 +215,45 @@ TEST(Engine, CountsEachStepAndEachRequestsWaitOnce) {
             stats.steps);
   EXPECT_GT(count(histograms.decode_step_seconds), 0);
   EXPECT_EQ(stats.preempted, 0);
+}
+
+// While the model computes it.
+TEST(Engine, TellsTheShapeOfTheStepUnderWay) {
+  FakeControl control;
+  Gate gate;
+  control.before_forward = gate.hook();
+  const auto engine = start_fake_engine({.max_prefill_tokens = 16}, control);
+  Request request = make_request(20, 1, 2);
+  request.sampling.ignore_eos = true;
+  const RequestId id = engine->submit(std::move(request)).value();
+  gate.entered.get_future().wait();
+  StepShape shape = engine->stats().step;
+  EXPECT_EQ(shape.num_requests, 1);
+  EXPECT_EQ(shape.prefill_tokens, 16);
+  EXPECT_EQ(shape.decode_tokens, 0);
+  EXPECT_EQ(engine->stats().steps, 0);
+  gate.opened.set_value();
+  collect(*engine, {id});
+  shape = engine->stats().step;
+  EXPECT_EQ(shape.num_requests, 1);
+  EXPECT_EQ(shape.prefill_tokens, 0);
+  EXPECT_EQ(shape.decode_tokens, 1) << "of the last step: after one of 16 and one of 4 tokens";
+}
+
+// The fake model likes all ids alike.
+TEST(Engine, NeverGivesAnIdThatIsNoToken) {
+  FakeControl control;
+  const auto engine = start_fake_engine({.num_sampled_ids = 10}, control);
+  std::vector<RequestId> ids;
+  for (const float temperature : {0.0F, 1.0F}) {
+    Request request = make_request(20, 1, 40);
+    request.sampling.temperature = temperature;
+    ids.push_back(engine->submit(std::move(request)).value());
+  }
+  for (const auto& [id, answer] : collect(*engine, ids)) {
+    EXPECT_EQ(answer.tokens.size(), 40U);
+    EXPECT_THAT(answer.tokens, Each(Lt(10)));
+  }
 }
 
 TEST(Engine, CancelFreesTheBlocksWithinOneStep) {

@@ -73,6 +73,7 @@ struct FakeOptions {
   bool keeps_prefixes = true;
   std::int64_t max_prompt_logit_rows = 1000;
   SchedulePolicy schedule_policy = SchedulePolicy::kLpm;
+  std::int64_t num_sampled_ids = 0;
 };
 
 /// An engine on fake models. `control` must outlive it.

@@ -177,11 +177,15 @@ TEST_P(SchedulerUnderLoad, ConservesBlocksOverTenThousandArrivalsAndAborts) {
     return static_cast<std::int64_t>(rng() % static_cast<std::uint64_t>(end));
   };
   RequestId next_id = 1;
-  while (next_id <= 10000 || scheduler.has_work()) {
+  RequestId next_resumed = 1;  // at the end all of them, one after the other
+  const auto recent = [&] { return next_id - static_cast<RequestId>(below(40)); };
+  while (next_id <= 10000 || scheduler.has_work() || scheduler.num_paused() > 0) {
     for (std::int64_t i = below(3); i > 0 && next_id <= 10000; --i, ++next_id) {
       scheduler.add(make_sequence(next_id, 1 + below(90), 1 + below(90)));
     }
-    if (below(3) == 0) scheduler.remove(next_id - static_cast<RequestId>(below(40)));
+    if (below(3) == 0) scheduler.remove(recent());
+    if (below(3) == 0 && next_id <= 10000) scheduler.pause(recent());
+    scheduler.resume(next_id <= 10000 ? recent() : next_resumed++);
     if (!scheduler.has_work()) continue;
     std::int64_t total = 0;
     const Step chosen = step(scheduler);
@@ -427,6 +431,45 @@ TEST(Scheduler, APreemptedPromptIsScoredFromWhereItWas) {
   EXPECT_EQ(slices[0].num_tokens, 18);
   EXPECT_EQ(slices[0].num_prompt_rows, 9) << "40 to 48: the last one is the answer's";
   EXPECT_EQ(slices[0].num_logit_rows(), 10);
+}
+
+// ---- sequences that are set aside
+
+TEST(Scheduler, WhatIsSetAsideHoldsNothingAndComesBackBeforeWhatNeverRan) {
+  Scheduler scheduler(kOneAtATime, 8, false);
+  scheduler.add(make_sequence(1, 20, 9));
+  scheduler.add(make_sequence(2, 5, 2));
+  scheduler.add(make_sequence(3, 5, 2));
+  EXPECT_EQ(step(scheduler), (Step{{1, 20, true}}));
+  scheduler.pause(1);
+  EXPECT_EQ(scheduler.num_paused(), 1);
+  EXPECT_EQ(scheduler.num_running(), 0);
+  EXPECT_EQ(scheduler.blocks().num_free(), 8);
+  EXPECT_EQ(step(scheduler), (Step{{2, 5, true}}));
+  scheduler.resume(1);
+  EXPECT_EQ(scheduler.num_paused(), 0);
+  EXPECT_EQ(step(scheduler), (Step{{2, 1, true}}));
+  EXPECT_EQ(step(scheduler), (Step{{1, 21, true}})) << "its prompt, and the token that it had";
+  EXPECT_EQ(scheduler.num_preemptions(), 0);
+}
+
+TEST(Scheduler, OnlyWhatHasRunIsSetAside) {
+  Scheduler scheduler(kOneAtATime, 8, false);
+  scheduler.add(make_sequence(1, 4, 9));
+  scheduler.add(make_sequence(2, 4, 9));
+  scheduler.pause(1);
+  scheduler.pause(7);
+  scheduler.resume(1);
+  EXPECT_EQ(step(scheduler), (Step{{1, 4, true}}));
+  EXPECT_TRUE(scheduler.preempt_last());
+  scheduler.pause(1);
+  EXPECT_EQ(scheduler.num_preempted(), 0);
+  EXPECT_EQ(scheduler.num_paused(), 1);
+  EXPECT_NE(scheduler.remove(2), nullptr);
+  EXPECT_FALSE(scheduler.has_work());
+  EXPECT_EQ(scheduler.num_tokens(), 5) << "they count where a rank is chosen: they come back";
+  EXPECT_NE(scheduler.remove_any(), nullptr);
+  EXPECT_EQ(scheduler.remove(1), nullptr);
 }
 
 // Many small ones run when a large one is at work; those that come later do not push it out.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A real model through the whole engine: the prefix cache changes no token, and a prompt's logprobs
-// are those of its logits.
+// A real model through the whole engine: neither the prefix cache nor a pause changes a token, and
+// a prompt's logprobs are those of its logits.
 #include <gtest/gtest.h>
 
 #include <iterator>
@@ -9,6 +9,8 @@
 #include <random>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "engine/logprobs.h"
 
@@ -63,8 +65,10 @@ struct Outcome {
   EngineStats stats;
 };
 
-Outcome run(const EngineOptions& options) {
+// `pauses`: about every second token sets its request aside until the next events.
+Outcome run(const EngineOptions& options, bool pauses = false) {
   Outcome outcome;
+  std::vector<RequestId> paused;
   auto engine = Engine::create(options);
   EXPECT_TRUE(engine.ok()) << engine.status().to_string();
   if (!engine.ok()) return outcome;
@@ -73,8 +77,15 @@ Outcome run(const EngineOptions& options) {
     num_running += (*engine)->submit(std::move(request)).ok() ? 1U : 0U;
   }
   while (num_running > 0) {
-    for (const TokenEvent& event : (*engine)->poll(1000)) {
+    const std::vector<TokenEvent> events = (*engine)->poll(pauses ? 1 : 1000);
+    for (const RequestId id : std::exchange(paused, {}))
+      (*engine)->set_paused(id, false);
+    for (const TokenEvent& event : events) {
       EXPECT_NE(event.finish_reason, FinishReason::kError) << event.error;
+      if (pauses && event.token_id % 2 == 0) {
+        paused.push_back(event.request_id);
+        (*engine)->set_paused(event.request_id, true);
+      }
       if (event.finish_reason != FinishReason::kNone) --num_running;
       if (event.token_id < 0) continue;
       outcome.tokens[event.request_id].push_back(event.token_id);
@@ -96,6 +107,16 @@ TEST_P(ShippedModelEngine, GivesTheSameBitsWithAndWithoutThePrefixCache) {
   EXPECT_EQ(plain.stats.cached_prompt_tokens, 0);
   EXPECT_GT(cached.stats.cached_prompt_tokens, 0);
   EXPECT_EQ(cached.stats.free_blocks, cached.stats.total_blocks);
+}
+
+TEST_P(ShippedModelEngine, GivesTheSameBitsHoweverOftenItIsPaused) {
+  const Outcome plain = run(options_of(GetParam(), true));
+  for (const bool disable_radix_cache : {false, true}) {
+    const Outcome paused = run(options_of(GetParam(), disable_radix_cache), true);
+    EXPECT_EQ(plain.tokens, paused.tokens);
+    EXPECT_EQ(plain.logprobs, paused.logprobs);
+    EXPECT_EQ(paused.stats.free_blocks, paused.stats.total_blocks);
+  }
 }
 
 // The events of one request.

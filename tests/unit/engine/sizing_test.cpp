@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/memory.h"
+#include "support/safetensors_writer.h"
 
 namespace halfbyte {
 namespace {
@@ -79,6 +80,47 @@ TEST(DecideKvBlocks, StaysWithinHalfOfTheAvailableMemory) {
   EXPECT_EQ(decide_kv_blocks(sizing).value(), 1024);
   sizing.available_bytes = 1024;
   EXPECT_EQ(decide_kv_blocks(sizing).status().code(), StatusCode::kOutOfMemory);
+}
+
+// 3 of 4 MiB less 1 MiB of weights leave 1 MiB to each of two ranks.
+TEST(DecideKvBlocks, FillsTheFractionThatTheWeightsLeave) {
+  KvCacheSizing sizing = {.max_context_tokens = 16,
+                          .max_running_requests = 1,
+                          .bytes_per_block = 1024,
+                          .available_bytes = 4 << 20,
+                          .num_ranks = 2,
+                          .static_fraction = 0.75,
+                          .weight_bytes = 1 << 20};
+  EXPECT_EQ(decide_kv_blocks(sizing).value(), 1024);
+  sizing.wanted_tokens = 100;
+  EXPECT_EQ(decide_kv_blocks(sizing).value(), 7) << "no more than was asked for";
+  sizing.wanted_tokens = 1 << 20;
+  EXPECT_EQ(decide_kv_blocks(sizing).value(), 1024) << "nor than there is room for";
+}
+
+TEST(DecideKvBlocks, SaysWhyAFractionCannotBe) {
+  KvCacheSizing sizing = {
+      .bytes_per_block = 64, .available_bytes = 1000, .static_fraction = 0.5, .weight_bytes = 500};
+  const auto refusal = [&sizing] {
+    return std::string(decide_kv_blocks(sizing).status().message());
+  };
+  EXPECT_EQ(refusal(),
+            "--mem-fraction-static 0.5 of the 1000 bytes that are available, less 500 bytes of "
+            "weights, is less than one block of 64 bytes in each KV cache of 1 ranks: raise it, or "
+            "leave it out");
+  sizing.available_bytes = 0;
+  EXPECT_THAT(refusal(), testing::HasSubstr("does not say how much memory is available"));
+  sizing.static_fraction = 1.5;
+  EXPECT_EQ(refusal(), "--mem-fraction-static is 1.5, want more than 0 and at most 1");
+}
+
+TEST(WeightFileBytes, AreThoseOfSafetensorsFiles) {
+  const test::TempDirectory directory;
+  EXPECT_EQ(weight_file_bytes(directory.string()), 0);
+  for (const char* name : {"a.safetensors", "b.safetensors", "config.json"})
+    test::write_text(directory / name, "12345");
+  EXPECT_EQ(weight_file_bytes(directory.string()), 10);
+  EXPECT_EQ(weight_file_bytes((directory / "nothing").string()), 0);
 }
 
 TEST(AvailableMemory, ReadsTheSystemsFigure) {

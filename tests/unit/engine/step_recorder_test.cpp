@@ -41,10 +41,10 @@ TEST(StepRecorder, CountsABoundInItsOwnBucketAndTheRestAboveAll) {
 
 TEST(StepRecorder, TellsStepsByWhatTheyCompute) {
   StepRecorder recorder;
-  recorder.add_step(100, 0, 0.5);
-  recorder.add_step(0, 3, 0.01);
-  recorder.add_step(0, 4, 0.01);
-  recorder.add_step(12, 4, 0.1);
+  recorder.add_step({.num_requests = 1, .prefill_tokens = 100}, 0.5, 0.49995);
+  recorder.add_step({.num_requests = 3, .decode_tokens = 3}, 0.01, 0.00875);
+  recorder.add_step({.num_requests = 4, .decode_tokens = 4}, 0.01, 0.00875);
+  recorder.add_step({.num_requests = 5, .prefill_tokens = 12, .decode_tokens = 4}, 0.1, 0.0);
   const EngineHistograms& histograms = recorder.histograms();
   EXPECT_EQ(total(histograms.prefill_step_seconds), 1);
   EXPECT_EQ(total(histograms.decode_step_seconds), 2);
@@ -54,6 +54,8 @@ TEST(StepRecorder, TellsStepsByWhatTheyCompute) {
   EXPECT_EQ(count_at(histograms.step_tokens, 16), 1);
   EXPECT_EQ(count_at(histograms.step_tokens, 128), 1);
   EXPECT_DOUBLE_EQ(histograms.step_tokens.sum, 123);
+  EXPECT_EQ(count_at(histograms.step_host_seconds, 0.002), 2) << "0.01 less 0.00875, twice";
+  EXPECT_EQ(total(histograms.step_host_seconds), 4);
 }
 
 }  // namespace

@@ -185,6 +185,39 @@ TEST(TokenSelector, AMaskHidesNoLogitThatIsNoNumber) {
   EXPECT_THAT(refusal({1, kInf, 3}, sequence), HasSubstr("logit of token 1 is inf"));
 }
 
+// Four logits, two tokens: the model's head has rows that no text stands for.
+TEST(TokenSelector, NeverChoosesAnIdThatIsNoToken) {
+  TokenSelector selector(2);
+  const auto chosen = [&selector](const std::vector<float>& logits, Sequence& sequence) {
+    auto selected = selector.select(logits, sequence);
+    return selected.ok() ? std::to_string(selected->token_id)
+                         : std::string(selected.status().message());
+  };
+  Sequence sequence = sequence_of({3}, {});
+  EXPECT_EQ(chosen({1, 2, 9, kNan}, sequence), "1");
+  sequence.sampling.repetition_penalty = 2;  // of a prompt that has such an id
+  sequence.sampling.logit_bias = {{0, 5.0F}, {2, 100.0F}};
+  EXPECT_EQ(chosen({1, 2, 9, 9}, sequence), "0");
+  sequence.sampling.temperature = 1;
+  for (sequence.sampling.seed = 0; sequence.sampling.seed < 50; ++sequence.sampling.seed) {
+    EXPECT_THAT(chosen({1, 2, 50, 50}, sequence), testing::AnyOf("0", "1"));
+  }
+  sequence.sampling.min_new_tokens = 1;
+  sequence.end_token_ids = {0, 1, 3};
+  EXPECT_THAT(chosen({1, 2, 9, 9}, sequence), HasSubstr("only an end of text can come next"));
+}
+
+// The mask has id 31 alone.
+TEST(TokenSelector, AMaskOfIdsThatAreNoTokensAllowsNothing) {
+  TokenSelector selector(20);
+  Sequence sequence = sequence_of({5}, {});
+  sequence.constraint =
+      std::make_unique<FakeConstraint>(nullptr, FakeConstraint::Fault::kLastBitsOnly);
+  const auto selected = selector.select(std::vector<float>(40, 1.0F), sequence);
+  ASSERT_FALSE(selected.ok());
+  EXPECT_EQ(selected.status().message(), "constraint: its mask allows no token of the vocabulary");
+}
+
 // Weights 1/2, 1/4, 1/8, 1/8 of the model, whatever bias and temperature then choose.
 TEST(TokenSelector, LogprobsAreOfTheModelsOwnLogits) {
   const float ln2 = std::log(2.0F);
