@@ -9,7 +9,8 @@
 namespace halfbyte::server {
 namespace {
 
-constexpr int kPollMs = 100;  // how soon the thread sees that it shall stop
+constexpr int kPollMs = 100;      // how soon the thread sees that it shall stop
+constexpr int kPausedPollMs = 5;  // and that a client has taken what it has
 
 }  // namespace
 
@@ -22,6 +23,11 @@ void EventQueue::push(TokenEvent event) {
 std::vector<TokenEvent> EventQueue::take() {
   const std::lock_guard lock(mutex_);
   return std::exchange(events_, {});
+}
+
+std::size_t EventQueue::size() const {
+  const std::lock_guard lock(mutex_);
+  return events_.size();
 }
 
 void EventQueue::on_push(std::function<void()> wake) {
@@ -115,7 +121,8 @@ bool EngineDriver::is_closed() const {
 
 void EngineDriver::run() {
   while (!stopping_) {
-    deliver(engine_->poll(kPollMs));
+    deliver(engine_->poll(paused_.empty() ? kPollMs : kPausedPollMs));
+    if (!paused_.empty()) resume_taken();
     if (options_.watchdog_timeout.count() > 0) watch();
   }
 }
@@ -132,9 +139,10 @@ void EngineDriver::watch() {
   }
   if (is_stuck_ || now - last_step_ < options_.watchdog_timeout) return;
   const std::string what = fmt::format(
-      "step {} of the engine has not returned for {:.1f} s: {} requests run, {} wait, {} of {} "
-      "cache blocks are free",
-      stats.steps + 1, std::chrono::duration<double>(now - last_step_).count(), stats.running,
+      "step {} of the engine has not returned for {:.1f} s: it has {} requests with {} tokens of "
+      "prompts and {} of answers; {} requests run, {} wait, {} of {} cache blocks are free",
+      stats.steps + 1, std::chrono::duration<double>(now - last_step_).count(),
+      stats.step.num_requests, stats.step.prefill_tokens, stats.step.decode_tokens, stats.running,
       stats.waiting, stats.free_blocks, stats.total_blocks);
   if (!has_warned_ && options_.notice) options_.notice(what);
   has_warned_ = true;
@@ -152,12 +160,34 @@ void EngineDriver::deliver(std::vector<TokenEvent> events) {
   if (has_error) note_failure();
   const std::lock_guard lock(mutex_);
   for (TokenEvent& event : events) {
-    const auto found = queues_.find(event.request_id);
-    if (found == queues_.end()) continue;  // cancelled
-    const std::shared_ptr<EventQueue> queue = found->second;
-    if (event.finish_reason != FinishReason::kNone) queues_.erase(found);
-    queue->push(std::move(event));
+    deliver_one(std::move(event));
   }
+}
+
+// Call with mutex_ held. One sequence of several that share a queue is paused when it has something
+// new, so none is before its first token.
+void EngineDriver::deliver_one(TokenEvent event) {
+  const auto found = queues_.find(event.request_id);
+  if (found == queues_.end()) return;  // cancelled
+  const RequestId request_id = event.request_id;
+  const std::shared_ptr<EventQueue> queue = found->second;
+  const bool is_last = event.finish_reason != FinishReason::kNone;
+  if (is_last) queues_.erase(found);
+  queue->push(std::move(event));
+  if (is_last || queue->size() < options_.max_queued_events) return;
+  if (paused_.insert(request_id).second) engine_->set_paused(request_id, true);
+}
+
+// Pausing and resuming are this thread's alone: nothing stays paused that its client has taken.
+void EngineDriver::resume_taken() {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(paused_, [this](RequestId request_id) {
+    const auto found = queues_.find(request_id);
+    if (found == queues_.end()) return true;  // it has ended
+    if (found->second->size() > options_.max_queued_events / 2) return false;
+    engine_->set_paused(request_id, false);
+    return true;
+  });
 }
 
 // An error may be one request's own, or the engine's end. Its cause is what it refuses requests

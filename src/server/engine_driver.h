@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,6 +15,7 @@
 #include <string_view>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "halfbyte/engine.h"
@@ -21,7 +23,8 @@
 namespace halfbyte::server {
 
 /// Events of one client's request on their way to its HTTP thread. They are tokens, not text, and
-/// no more than the request may generate, so a client that reads slowly costs little. Thread-safe.
+/// EngineDriver pauses sequences that are far ahead, so a client that reads slowly costs little.
+/// Thread-safe.
 class EventQueue {
  public:
   /// `name`: what EngineDriver::abort_request() knows the request by.
@@ -29,13 +32,14 @@ class EventQueue {
   const std::string& name() const { return name_; }
   void push(TokenEvent event);
   std::vector<TokenEvent> take();
+  std::size_t size() const;
   /// `wake` is called after each push, and must not call back into this or the driver; null: no
   /// more calls, and none is under way.
   void on_push(std::function<void()> wake);
 
  private:
   const std::string name_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<TokenEvent> events_;
   std::function<void()> wake_;
 };
@@ -45,6 +49,8 @@ struct DriverOptions {
   std::chrono::milliseconds watchdog_timeout{
       0};  // of a step: then a notice, twice: failed; 0: none
   std::function<void(std::string_view)> notice = {};  // one line each; may be null
+  // Of one client's request: a sequence that adds more is paused until half of them are taken.
+  std::size_t max_queued_events = 4096;
 };
 
 /// Owns the engine and the thread that polls it. Thread-safe.
@@ -81,6 +87,8 @@ class EngineDriver {
  private:
   void run();
   void deliver(std::vector<TokenEvent> events);
+  void deliver_one(TokenEvent event);
+  void resume_taken();
   void note_failure();
   void watch();
   void end_queues(const std::string& why);
@@ -93,6 +101,7 @@ class EngineDriver {
   std::int64_t num_steps_ = 0;
   std::chrono::steady_clock::time_point last_step_ = std::chrono::steady_clock::now();
   bool has_warned_ = false;
+  std::unordered_set<RequestId> paused_;  // may have ended since
 
   mutable std::mutex mutex_;  // of the following
   std::unordered_map<RequestId, std::shared_ptr<EventQueue>> queues_;

@@ -52,7 +52,10 @@ std::vector<MetricFamily> engine_metrics(const EngineHistograms& histograms,
           family("halfbyte:step_seconds", "Steps of the engine, by what they compute",
                  {phase("prefill", histograms.prefill_step_seconds),
                   phase("decode", histograms.decode_step_seconds),
-                  phase("mixed", histograms.mixed_step_seconds)})};
+                  phase("mixed", histograms.mixed_step_seconds)}),
+          family("halfbyte:step_host_seconds",
+                 "Of a step, what is not its forward pass: scheduling and sampling",
+                 {metric(histograms.step_host_seconds, {}, model_name)})};
 }
 
 }  // namespace halfbyte::server

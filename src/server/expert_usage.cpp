@@ -64,21 +64,6 @@ MetricFamily dispatch_bytes(std::span<const ExpertLoad> load, const std::string&
   return result;
 }
 
-// Over all layers. An expert's tokens are rows, too.
-MetricFamily padding_ratio(std::span<const ExpertLoad> load, const std::string& model_name) {
-  std::int64_t padded = 0, rows = 0;
-  for (const ExpertLoad& layer : load) {
-    const auto& tokens = layer.counters.tokens_per_expert;
-    padded += layer.counters.padded_rows;
-    rows += layer.counters.padded_rows + std::reduce(tokens.begin(), tokens.end());
-  }
-  MetricFamily result =
-      family("halfbyte:expert_padding_ratio",
-             "Share of the rows that reached experts without being a token", MetricType::Gauge);
-  result.metric.push_back(metric(model_name, {}, ratio(padded, rows)));
-  return result;
-}
-
 MetricFamily tokens_of_experts(std::span<const ExpertLoad> load, const std::string& model_name) {
   MetricFamily result =
       family("halfbyte:expert_tokens_total", "Tokens that an expert computed", MetricType::Counter);
@@ -113,7 +98,6 @@ Json expert_load_json(std::span<const ExpertLoad> load) {
                       {"experts_touched", counters.experts_touched},
                       {"expert_bytes_read", counters.expert_bytes_read},
                       {"dispatch_bytes", counters.dispatch_bytes},
-                      {"padded_rows", counters.padded_rows},
                       {"dropped_routes", counters.dropped_routes},
                       {"unroutable_rows", counters.unroutable_rows}});
   }
@@ -142,12 +126,9 @@ std::vector<MetricFamily> expert_metrics(std::span<const ExpertLoad> load,
   };
   add("halfbyte:expert_weight_bytes_read_total", "Prepared weights of experts that had a token",
       &MoeCounters::expert_bytes_read);
-  add("halfbyte:expert_padded_rows_total", "Rows that reached experts without being a token",
-      &MoeCounters::padded_rows);
   add("halfbyte:unroutable_rows_total", "Tokens whose router gave no finite logit",
       &MoeCounters::unroutable_rows);
   families.push_back(dispatch_bytes(load, model_name));
-  families.push_back(padding_ratio(load, model_name));
   if (with_tokens) families.push_back(tokens_of_experts(load, model_name));
   return families;
 }

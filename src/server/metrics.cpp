@@ -74,6 +74,7 @@ struct Metrics::Impl {
   Gauge& queued = gauge("halfbyte:num_queue_reqs", "Sequences that wait");
   Gauge& preempted = gauge("halfbyte:num_retracted_reqs",
                            "Of the sequences that wait, those that ran and were sent back");
+  Gauge& paused = gauge("halfbyte:num_paused_reqs", "Sequences whose client reads too slowly");
   Gauge& usage = gauge("halfbyte:token_usage", "Share of the KV cache in use, 0 to 1");
   Gauge& capacity = gauge("halfbyte:max_total_num_tokens", "Tokens that the KV cache holds");
   Gauge& used_tokens =
@@ -200,6 +201,7 @@ std::string Metrics::render(const EngineStats& stats,
   impl_->running.Set(static_cast<double>(stats.running));
   impl_->queued.Set(static_cast<double>(stats.waiting));
   impl_->preempted.Set(static_cast<double>(stats.preempted));
+  impl_->paused.Set(static_cast<double>(stats.paused));
   impl_->steps.Set(static_cast<double>(stats.steps));
   impl_->prefill.Set(static_cast<double>(stats.prefill_tokens));
   impl_->decode.Set(static_cast<double>(stats.decode_tokens));

@@ -18,7 +18,8 @@ EngineHistograms some_histograms() {
           .step_tokens = {{1, 16}, {4, 0, 2}, 104},
           .prefill_step_seconds = none,
           .decode_step_seconds = {{0.5, 2}, {7, 0, 0}, 0.25},
-          .mixed_step_seconds = none};
+          .mixed_step_seconds = none,
+          .step_host_seconds = {{0.5, 2}, {8, 1, 0}, 0.75}};
 }
 
 // Prometheus' buckets count all that is at most their bound.
@@ -31,7 +32,9 @@ TEST(EngineMetrics, AreCumulative) {
                            "halfbyte:queue_time_seconds_sum{model_name=\"m\"} 9.5\n",
                            "halfbyte:iteration_tokens_total_sum{model_name=\"m\"} 104\n",
                            "halfbyte:step_seconds_count{phase=\"decode\",model_name=\"m\"} 7\n",
-                           "halfbyte:step_seconds_count{phase=\"mixed\",model_name=\"m\"} 0\n"})
+                           "halfbyte:step_seconds_count{phase=\"mixed\",model_name=\"m\"} 0\n",
+                           "halfbyte:step_host_seconds_sum{model_name=\"m\"} 0.75\n",
+                           "halfbyte:step_host_seconds_count{model_name=\"m\"} 9\n"})
     EXPECT_THAT(text, HasSubstr(line));
 }
 
@@ -49,12 +52,14 @@ TEST(EngineMetrics, ShowWhatTheModelTakesAndWhoWasSentBack) {
   EngineStats stats;
   stats.waiting = 5;
   stats.preempted = 2;
+  stats.paused = 3;
   const std::string text = metrics.render(stats, "ready");
   EXPECT_THAT(text, HasSubstr("halfbyte:weight_load_duration_seconds{model_name=\"m\"} 2.5\n"));
   EXPECT_THAT(text, HasSubstr("halfbyte:kv_cache_memory_usage_gb{model_name=\"m\"} 1.5\n"));
   EXPECT_THAT(text, HasSubstr("halfbyte:weight_load_bytes{model_name=\"m\"} 1342177280\n"));
   EXPECT_THAT(text, HasSubstr("halfbyte:weight_memory_usage_gb{model_name=\"m\"} 1.25\n"));
   EXPECT_THAT(text, HasSubstr("halfbyte:num_retracted_reqs{model_name=\"m\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("halfbyte:num_paused_reqs{model_name=\"m\"} 3\n"));
 }
 
 }  // namespace

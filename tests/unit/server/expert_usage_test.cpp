@@ -21,7 +21,6 @@ std::vector<ExpertLoad> two_layers() {
   load[0].counters.experts_touched = 5;
   load[0].counters.expert_bytes_read = 1000;
   load[0].counters.dispatch_bytes = 30;
-  load[0].counters.padded_rows = 2;
   load[0].rank_dispatch_bytes = {10, 20};
   load[1].layer_idx = 2;
   load[1].counters.tokens_per_expert = {0, 0, 0, 0};
@@ -54,7 +53,6 @@ TEST(ExpertUsage, IsInTheMetrics) {
   EXPECT_THAT(text, HasSubstr("halfbyte:expert_weight_bytes_read_total{model_name=\"m\"} 1024\n"));
   EXPECT_THAT(text, HasSubstr("halfbyte:dispatch_bytes_total{rank=\"0\",model_name=\"m\"} 10\n"));
   EXPECT_THAT(text, HasSubstr("halfbyte:dispatch_bytes_total{rank=\"1\",model_name=\"m\"} 23\n"));
-  EXPECT_THAT(text, HasSubstr("halfbyte:expert_padding_ratio{model_name=\"m\"} 0.2\n"));
   EXPECT_THAT(text, Not(HasSubstr("expert_tokens_total")));
 }
 
