@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """bench_test.py HALFBYTE MODEL SHAPES: `halfbyte bench` answers with these keys, and says what is wrong with its options."""
+import csv
 import json
 import subprocess
 import sys
@@ -108,11 +109,31 @@ class BenchTest(unittest.TestCase):
                 self.assertEqual(list(row[key]), LATENCY_KEYS)
             self.assertLess(row["ttft_ms"]["median"], row["e2e_ms"]["median"])
 
+    def test_rows_of_the_engine_have_a_mean_over_the_repetitions(self):
+        load = ("engine", MODEL, "-p", "8", "-n", "3", "-b", "1,2", "-r", "2", "-o")
+        lines = bench(*load, "md").stdout.decode().splitlines()
+        self.assertEqual(lines[:2], ["| model | backend | mode | at a time | test | tok/s |", "|---|---|---|--:|---|--:|"])
+        cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
+        self.assertEqual([row[3:5] for row in cells], [["1", "pp8"], ["1", "tg3"], ["2", "pp8"], ["2", "tg3"]])
+        for row in cells:
+            self.assertRegex(row[5], r"^\d+\.\d\d \u00b1 \d+\.\d\d$")
+        rows = list(csv.DictReader(bench(*load, "csv").stdout.decode().splitlines()))
+        self.assertEqual([(row["concurrency"], row["test"], row["repetitions"]) for row in rows],
+                         [("1", "pp8", "2"), ("1", "tg3", "2"), ("2", "pp8", "2"), ("2", "tg3", "2")])
+        self.assertTrue(all(float(row["tokens_per_s"]) > 0 for row in rows))
+
+    def test_repetitions_of_the_engine_add_up(self):
+        row, = self.rows("engine", MODEL, "-p", "8", "-n", "3", "-b", "2", "-r", "3")
+        self.assertEqual((row["repetitions"], row["requests"]), (3, 6))
+        self.assertGreater(row["host_us_per_step"], 0)
+        self.assertGreaterEqual(row["decode_tokens_per_s_std"], 0)
+
     def test_options_of_the_engine_that_cannot_be_are_refused(self):
         self.assert_error(bench("engine"), "required", "halfbyte bench engine --help")
         self.assert_error(bench("engine", MODEL, "--concurrency", "0"), "--concurrency", "0")
         self.assert_error(bench("engine", MODEL, "-p", "1000", "-n", "100"), "--prompt-tokens 1000", "context of 1024")
         self.assert_error(bench("engine", "/nowhere"), "/nowhere")
+        self.assert_error(bench("engine", MODEL, "-o", "xml"), "--output", "xml")
 
 
 if __name__ == "__main__":

@@ -142,6 +142,51 @@ class CommandTest(unittest.TestCase):
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertIn(f"backend: {backend}: ".encode(), result.stdout)
 
+    def plan(self, *options):
+        result = halfbyte("plan", MODEL, "--json", *options)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(result.stdout), result.stderr.decode()
+
+    def test_plan_takes_what_serve_takes_and_says_what_does_nothing(self):
+        _, log = self.plan(
+            "--host", "0.0.0.0", "--port", "8000", "--served-model-name", "m", "--api-key", "k", "--log-level", "error",
+            "--kv-cache-dtype", "fp8_e4m3", "--quantization", "modelopt_fp4", "--load-format", "auto", "--page-size", "16",
+            "--attention-backend", "auto", "--fp4-gemm-backend", "auto", "--nnodes", "1", "--node-rank", "0",
+            "--ep-num-redundant-experts", "0", "--schedule-conservativeness", "0.5", "--dist-init-addr", "a:1",
+            "--enable-trace", "--cuda-graph-max-bs", "8")
+        for option in ("--schedule-conservativeness", "--dist-init-addr", "--enable-trace"):
+            self.assertEqual(log.count(f"notice: {option} has no effect: "), 1)
+
+    def test_an_option_of_other_servers_that_would_change_something_is_refused(self):
+        for option, value in (("--load-format", "dummy"), ("--block-size", "32"), ("--attention-backend", "triton"),
+                              ("--fp4-gemm-backend", "cutlass"), ("--nnodes", "2"), ("--node-rank", "1")):
+            self.assert_error(halfbyte("plan", MODEL, option, value), option, f'"{value}" is not', "leave the option out")
+        self.assert_error(halfbyte("plan", MODEL, "--kv-cache-dtype", "fp8_e5m2"), "fp8_e5m2", "fp8_e4m3")
+
+    def test_a_quantization_that_is_not_the_checkpoints_is_refused(self):
+        for command in (["plan", MODEL], ["run", MODEL, *PROMPT]):
+            self.assert_error(halfbyte(*command, "--quantization", "compressed-tensors"),
+                              "--quantization is compressed-tensors", "config says modelopt_fp4")
+
+    def test_members_of_the_config_can_be_replaced(self):
+        shorter = ["--json-model-override-args", '{"max_position_embeddings": 512}']
+        _, log = self.plan(*shorter)
+        self.assertIn("notice: config.json: max_position_embeddings is 512 instead of 1024 (--json-model-override-args)", log)
+        self.assert_error(halfbyte("plan", MODEL, *shorter, "--context-length", "600"), "want 1 to 512")
+        self.assert_error(halfbyte("run", MODEL, *PROMPT, *shorter, "--context-length", "600"), "want 1 to 512")
+        self.assert_error(halfbyte("plan", MODEL, "--json-model-override-args", "3"), "--json-model-override-args: want a JSON object")
+
+    def test_plan_sizes_the_cache_as_serve_does(self):
+        memory = self.plan("--max-total-tokens", "100", "--ep-size", "2")[0]["memory"]
+        self.assertEqual(memory["kv_cache_tokens_per_rank"], 112)
+        self.assertEqual(memory["kv_cache_bytes"], 2 * 112 * memory["kv_cache_bytes_per_token"])
+        memory = self.plan("--mem-fraction-static", "0.5")[0]["memory"]
+        self.assertLess(memory["kv_cache_bytes"], 0.5 * memory["available_bytes"])
+        self.assertGreater(memory["kv_cache_bytes"], 0.3 * memory["available_bytes"])
+        memory = self.plan("--gpu-memory-utilization", "0.5", "--max-total-tokens", "100")[0]["memory"]
+        self.assertEqual(memory["kv_cache_tokens_per_rank"], 112)
+        self.assert_error(halfbyte("plan", MODEL, "--mem-fraction-static", "1.5"), "--mem-fraction-static", "1.5")
+
     def test_an_interrupted_answer_ends_with_130(self):
         slow = ["--moe-runner-backend", "reference", "--moe-activation-mode", "w4a16"]  # seconds, on any machine
         command = [HALFBYTE, "run", MODEL, "--prompt", "Hi", "--ignore-eos", "--max-new-tokens", "900", *slow]

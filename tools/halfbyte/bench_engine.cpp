@@ -9,6 +9,9 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "bench/statistics.h"
 #include "command.h"
@@ -22,28 +25,35 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* kDescription =
     "Sends requests of random tokens through the engine and reports its speed.\n\n"
     "Every request has --prompt-tokens tokens and gets --new-tokens more, whatever they are;\n"
-    "--concurrency of them are under way until --requests are done. One short request goes first "
-    "and\n"
-    "is not counted.\n\n"
+    "--concurrency of them are under way until --requests are done, --repetitions times. One "
+    "short\n"
+    "request goes first and is not counted.\n\n"
     "  prefill   prompt tokens over the time in which any request waited for its first token\n"
     "  decode    later tokens over the time in which any request was past its first token\n"
     "  TTFT      from submission to the first token        E2E   from submission to the last\n"
-    "  ITL       between two tokens of one request         TPOT  mean ITL of one request\n\n"
+    "  ITL       between two tokens of one request         TPOT  mean ITL of one request\n"
+    "  host      of a step, what is not its forward pass: scheduling and sampling\n\n"
+    "--output md and csv have a row for prefill (pp512) and one for decode (tg128), with the mean "
+    "over\n"
+    "the repetitions and their standard deviation.\n\n"
     "Examples:\n"
     "  halfbyte bench engine models/gsm-mini-qwen3moe-nvfp4\n"
-    "  halfbyte bench engine MODEL -p 512 -n 128 --requests 64 -b 1,8,64 --json";
+    "  halfbyte bench engine MODEL -p 512 -n 128 -b 1,8,64 -r 5 -o md";
 
 constexpr std::int64_t kMaxCount = (std::int64_t{1} << 31) - 1;
 constexpr int kPollMs = 1000;  // events end a wait at once
 constexpr std::int64_t kWarmUpTokens = 2;
+
+enum class Output { kText, kMarkdown, kCsv, kJson };
 
 struct Options {
   EngineOptions engine;
   std::int64_t prompt_tokens = 512;
   std::int64_t new_tokens = 128;
   std::int64_t num_requests = 0;  // 0: as many as are under way at a time
+  std::int64_t repetitions = 1;
   std::vector<std::int64_t> concurrency = {1};
-  bool json = false;
+  Output output = Output::kText;
 };
 
 // Seconds since the run began.
@@ -106,13 +116,21 @@ class Load {
   std::vector<Timeline> done_;
 };
 
-struct Report {
+// One repetition, or the sum of several.
+struct Run {
   std::int64_t num_requests = 0;
   std::int64_t output_tokens = 0;
   double seconds = 0.0;
   double prefill_seconds = 0.0;
   double decode_seconds = 0.0;
-  Summary ttft, tpot, itl, e2e;  // milliseconds
+};
+
+// All repetitions.
+struct Report {
+  Run total;
+  Summary prefill, decode;       // tokens a second, of the repetitions
+  Summary ttft, tpot, itl, e2e;  // milliseconds, of the requests
+  double host_us = 0.0;          // of a step
 };
 
 // Milliseconds of each kind, of all requests.
@@ -132,37 +150,65 @@ struct Latencies {
   }
 };
 
-Report make_report(const std::vector<Timeline>& timelines) {
-  Report report;
-  Latencies latencies;
+Run make_run(const std::vector<Timeline>& timelines) {
+  Run run;
   std::vector<Interval> prefill, decode;
   for (const Timeline& timeline : timelines) {
     if (timeline.tokens.empty()) continue;
-    ++report.num_requests;
-    report.output_tokens += std::ssize(timeline.tokens);
-    report.seconds = std::max(report.seconds, timeline.tokens.back());
+    ++run.num_requests;
+    run.output_tokens += std::ssize(timeline.tokens);
+    run.seconds = std::max(run.seconds, timeline.tokens.back());
     prefill.push_back({timeline.submitted, timeline.tokens.front()});
     decode.push_back({timeline.tokens.front(), timeline.tokens.back()});
-    latencies.add(timeline);
   }
-  report.prefill_seconds = covered_length(std::move(prefill));
-  report.decode_seconds = covered_length(std::move(decode));
-  report.ttft = summarize(std::move(latencies.ttft));
-  report.tpot = summarize(std::move(latencies.tpot));
-  report.itl = summarize(std::move(latencies.itl));
-  report.e2e = summarize(std::move(latencies.e2e));
-  return report;
+  run.prefill_seconds = covered_length(std::move(prefill));
+  run.decode_seconds = covered_length(std::move(decode));
+  return run;
 }
 
 double rate(std::int64_t count, double seconds) {
-  return seconds > 0.0 ? rounded(static_cast<double>(count) / seconds) : 0.0;
+  return seconds > 0.0 ? static_cast<double>(count) / seconds : 0.0;
 }
+
+// What is said of several repetitions, gathered one by one.
+class Reporter {
+ public:
+  explicit Reporter(std::int64_t prompt_tokens) : prompt_tokens_(prompt_tokens) {}
+
+  void add(const std::vector<Timeline>& timelines) {
+    const Run run = make_run(timelines);
+    total_.num_requests += run.num_requests;
+    total_.output_tokens += run.output_tokens;
+    total_.seconds += run.seconds;
+    prefill_.push_back(rate(run.num_requests * prompt_tokens_, run.prefill_seconds));
+    decode_.push_back(rate(run.output_tokens - run.num_requests, run.decode_seconds));
+    for (const Timeline& timeline : timelines) {
+      if (!timeline.tokens.empty()) latencies_.add(timeline);
+    }
+  }
+
+  Report report() {
+    return {.total = total_,
+            .prefill = summarize(std::move(prefill_)),
+            .decode = summarize(std::move(decode_)),
+            .ttft = summarize(std::move(latencies_.ttft)),
+            .tpot = summarize(std::move(latencies_.tpot)),
+            .itl = summarize(std::move(latencies_.itl)),
+            .e2e = summarize(std::move(latencies_.e2e))};
+  }
+
+ private:
+  std::int64_t prompt_tokens_;
+  Run total_;
+  std::vector<double> prefill_, decode_;
+  Latencies latencies_;
+};
 
 ordered_json to_json(const Options& options,
                      std::int64_t concurrency,
                      const EngineInfo& info,
                      const Report& report) {
-  const std::int64_t input_tokens = report.num_requests * options.prompt_tokens;
+  const Run& total = report.total;
   return {{"model", options.engine.model_path},
           {"architecture", info.model_name},
           {"backend", info.backend},
@@ -173,14 +219,18 @@ ordered_json to_json(const Options& options,
           {"prompt_tokens", options.prompt_tokens},
           {"new_tokens", options.new_tokens},
           {"concurrency", concurrency},
-          {"requests", report.num_requests},
-          {"duration_s", rounded(report.seconds)},
-          {"requests_per_s", rate(report.num_requests, report.seconds)},
-          {"input_tokens_per_s", rate(input_tokens, report.seconds)},
-          {"output_tokens_per_s", rate(report.output_tokens, report.seconds)},
-          {"prefill_tokens_per_s", rate(input_tokens, report.prefill_seconds)},
-          {"decode_tokens_per_s",
-           rate(report.output_tokens - report.num_requests, report.decode_seconds)},
+          {"repetitions", options.repetitions},
+          {"requests", total.num_requests},
+          {"duration_s", rounded(total.seconds)},
+          {"requests_per_s", rounded(rate(total.num_requests, total.seconds))},
+          {"input_tokens_per_s",
+           rounded(rate(total.num_requests * options.prompt_tokens, total.seconds))},
+          {"output_tokens_per_s", rounded(rate(total.output_tokens, total.seconds))},
+          {"prefill_tokens_per_s", rounded(report.prefill.mean)},
+          {"prefill_tokens_per_s_std", rounded(report.prefill.std)},
+          {"decode_tokens_per_s", rounded(report.decode.mean)},
+          {"decode_tokens_per_s_std", rounded(report.decode.std)},
+          {"host_us_per_step", rounded(report.host_us)},
           {"ttft_ms", to_json(report.ttft)},
           {"tpot_ms", to_json(report.tpot)},
           {"itl_ms", to_json(report.itl)},
@@ -191,17 +241,61 @@ void print_text(const Options& options,
                 std::int64_t concurrency,
                 const EngineInfo& info,
                 const Report& report) {
+  const Run& total = report.total;
   fmt::print("{} requests of {} + {} tokens, {} at a time; backend {}, mode {}, transport {}\n",
-             report.num_requests, options.prompt_tokens, options.new_tokens, concurrency,
+             total.num_requests, options.prompt_tokens, options.new_tokens, concurrency,
              info.backend, info.activation_mode, info.transport);
-  const std::int64_t input_tokens = report.num_requests * options.prompt_tokens;
-  fmt::print("  {:.2f} s: {:.2f} requests/s; prefill {:.1f} tok/s, decode {:.1f} tok/s\n",
-             report.seconds, rate(report.num_requests, report.seconds),
-             rate(input_tokens, report.prefill_seconds),
-             rate(report.output_tokens - report.num_requests, report.decode_seconds));
+  fmt::print(
+      "  {:.2f} s: {:.2f} requests/s; prefill {:.1f} tok/s, decode {:.1f} tok/s; "
+      "host {:.0f} us a step\n",
+      total.seconds, rate(total.num_requests, total.seconds), report.prefill.mean,
+      report.decode.mean, report.host_us);
   fmt::print("{}{}{}{}{}", summary_header("ms"), summary_row("TTFT", report.ttft),
              summary_row("TPOT", report.tpot), summary_row("ITL", report.itl),
              summary_row("E2E", report.e2e));
+}
+
+void print_header(Output output) {
+  if (output == Output::kMarkdown) {
+    fmt::print(
+        "| model | backend | mode | at a time | test | tok/s |\n|---|---|---|--:|---|--:|\n");
+  } else if (output == Output::kCsv) {
+    fmt::print("model,backend,mode,concurrency,test,repetitions,tokens_per_s,tokens_per_s_std\n");
+  }
+}
+
+// A table's rows: prefill, and decode where there is any.
+void print_rows(const Options& options,
+                std::int64_t concurrency,
+                const EngineInfo& info,
+                const Report& report) {
+  const auto print_row = [&](const std::string& test, const Summary& speed) {
+    if (options.output == Output::kMarkdown) {
+      fmt::print("| {} | {} | {} | {} | {} | {:.2f} \u00b1 {:.2f} |\n", info.model_name,
+                 info.backend, info.activation_mode, concurrency, test, speed.mean, speed.std);
+    } else {
+      fmt::print("{},{},{},{},{},{},{:.2f},{:.2f}\n", info.model_name, info.backend,
+                 info.activation_mode, concurrency, test, options.repetitions, speed.mean,
+                 speed.std);
+    }
+  };
+  print_row(fmt::format("pp{}", options.prompt_tokens), report.prefill);
+  if (options.new_tokens > 1) print_row(fmt::format("tg{}", options.new_tokens), report.decode);
+}
+
+void print_report(const Options& options,
+                  std::int64_t concurrency,
+                  const EngineInfo& info,
+                  const Report& report) {
+  switch (options.output) {
+    case Output::kText:
+      return print_text(options, concurrency, info, report);
+    case Output::kJson:
+      return print_json(to_json(options, concurrency, info, report));
+    case Output::kMarkdown:
+    case Output::kCsv:
+      return print_rows(options, concurrency, info, report);
+  }
 }
 
 void notice_waiting(const Options& options, std::int64_t concurrency) {
@@ -221,6 +315,26 @@ void check_context(const Options& options, const EngineInfo& info) {
                              options.prompt_tokens, options.new_tokens, info.max_context_tokens)});
 }
 
+// Seconds that the host has added to steps, and steps, since the start.
+std::pair<double, std::int64_t> host_cost(const Engine& engine) {
+  return {engine.histograms().step_host_seconds.sum, engine.stats().steps};
+}
+
+Report measure(Engine& engine, const Options& options, std::int64_t concurrency) {
+  const std::int64_t num_requests = options.num_requests > 0 ? options.num_requests : concurrency;
+  const auto [seconds_before, steps_before] = host_cost(engine);
+  Reporter reporter(options.prompt_tokens);
+  for (std::int64_t i = 0; i < options.repetitions; ++i) {
+    reporter.add(
+        Load(engine, options.prompt_tokens, options.new_tokens).run(num_requests, concurrency));
+  }
+  const auto [seconds, steps] = host_cost(engine);
+  Report report = reporter.report();
+  report.host_us = 1e6 * (seconds - seconds_before) /
+                   static_cast<double>(std::max(steps - steps_before, std::int64_t{1}));
+  return report;
+}
+
 void run_bench_engine(Options options) {
   exit_unless_folder(options.engine.model_path);
   options.engine.disable_radix_cache = true;  // every run has the same prompts
@@ -231,18 +345,29 @@ void run_bench_engine(Options options) {
   const auto engine = value_or_exit(Engine::create(options.engine));
   check_context(options, engine->info());
   Load(*engine, 1, kWarmUpTokens).run(1, 1);
+  print_header(options.output);
   for (const std::int64_t concurrency : options.concurrency) {
     notice_waiting(options, concurrency);
-    const std::int64_t num_requests = options.num_requests > 0 ? options.num_requests : concurrency;
-    const Report report = make_report(
-        Load(*engine, options.prompt_tokens, options.new_tokens).run(num_requests, concurrency));
-    if (options.json) {
-      print_json(to_json(options, concurrency, engine->info(), report));
-    } else {
-      print_text(options, concurrency, engine->info(), report);
-    }
+    print_report(options, concurrency, engine->info(), measure(*engine, options, concurrency));
     std::fflush(stdout);
   }
+}
+
+void add_output_options(CLI::App& command, Options& options) {
+  const std::map<std::string, Output> outputs = {{"text", Output::kText},
+                                                 {"md", Output::kMarkdown},
+                                                 {"csv", Output::kCsv},
+                                                 {"json", Output::kJson}};
+  command
+      .add_option_function<std::string>(
+          "--output,-o",
+          [&options, outputs](const std::string& name) { options.output = outputs.at(name); },
+          "What is printed: a table of its own for each --concurrency, rows of one table, or one "
+          "JSON object each")
+      ->check(CLI::IsMember({"text", "md", "csv", "json"}))
+      ->default_str("text");
+  command.add_flag_callback(
+      "--json", [&options] { options.output = Output::kJson; }, "The same as --output json");
 }
 
 }  // namespace
@@ -261,12 +386,13 @@ void add_bench_engine(CLI::App& bench) {
       ->required();
   add_count("--prompt-tokens,-p", options->prompt_tokens, "Tokens of each prompt");
   add_count("--new-tokens,-n", options->new_tokens, "Tokens generated for each");
-  command->add_option("--requests,-r", options->num_requests, "Requests in all; default: one round")
+  command->add_option("--requests", options->num_requests, "Requests in all; default: one round")
       ->check(CLI::Range(std::int64_t{1}, kMaxCount));
+  add_count("--repetitions,-r", options->repetitions, "How often that is done");
   add_count("--concurrency,-b", options->concurrency,
             "Requests under way at a time; a list gives a run each")
       ->delimiter(',');
-  command->add_flag("--json", options->json, "Print one JSON object a run instead of text");
+  add_output_options(*command, *options);
   add_engine_options(*command, options->engine);
   add_moe_options(*command, options->engine.moe);
   command->callback([options] { run_bench_engine(*options); });

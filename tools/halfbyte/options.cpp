@@ -188,8 +188,9 @@ void add_dtype_options(CLI::App& command, EngineOptions& options) {
                            {{"auto", KvCacheDtype::kAuto},
                             {"float32", KvCacheDtype::kFloat32},
                             {"bfloat16", KvCacheDtype::kBfloat16},
-                            {"fp8", KvCacheDtype::kFp8}},
-                           "type of keys and values in the cache",
+                            {"fp8", KvCacheDtype::kFp8},
+                            {"fp8_e4m3", KvCacheDtype::kFp8}},
+                           "type of keys and values in the cache; fp8 is e4m3",
                            [&options](KvCacheDtype dtype) { options.kv_cache_dtype = dtype; })
       ->group(kEngineGroup);
   add_choice<bool>(command, "--latent-norm-epsilon", {{"1e-6", false}, {"model", true}},
@@ -203,10 +204,11 @@ void add_dtype_options(CLI::App& command, EngineOptions& options) {
       [&options](ActivationMode mode) { options.linear_activation_mode = mode; })
       ->group(kEngineGroup);
   command
-      .add_option_function<std::string>(
-          "--quantization", [](const std::string&) {},
-          "accepted: what each tensor is follows from the checkpoint")
-      ->check(CLI::IsMember({"modelopt_fp4", "modelopt_mixed", "compressed-tensors"}))
+      .add_option("--quantization", options.quantization,
+                  "refuse a checkpoint whose config says another; what each tensor is follows from "
+                  "the files in any case")
+      ->check(CLI::IsMember({"auto", "modelopt_fp4", "modelopt_mixed", "compressed-tensors"}))
+      ->capture_default_str()
       ->group(kEngineGroup);
 }
 
@@ -227,6 +229,13 @@ void add_limit_options(CLI::App& command, EngineOptions& options) {
   add("--max-total-tokens", options.kv_cache_tokens,
       "tokens the KV cache of a rank holds, rounded up to whole blocks of 16; 0: decide")
       ->check(count_range(0));
+  command
+      .add_option("--mem-fraction-static,--gpu-memory-utilization", options.static_memory_fraction,
+                  "of the memory available at the start, what the files of the weights and the KV "
+                  "cache may take: the cache takes what they leave, but no more than "
+                  "--max-total-tokens; default: a cache for the running requests, at most half")
+      ->check(CLI::Range(0.01, 1.0))
+      ->group(kEngineGroup);
   add("--moe-max-dispatch-tokens-per-rank", options.max_dispatch_tokens_per_rank,
       "tokens one rank may send in an all-to-all; 0: decide")
       ->check(count_range(0))
@@ -273,6 +282,10 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       "the next waiting request: lpm (the default), the one with the longest cached prefix, but "
       "none is passed for ever; fcfs, the oldest",
       [&options](SchedulePolicy policy) { options.schedule_policy = policy; })
+      ->group(kEngineGroup);
+  command
+      .add_option("--json-model-override-args", options.config_overrides,
+                  "a JSON object whose members replace those of config.json; each is told")
       ->group(kEngineGroup);
   command
       .add_flag("--ignore-index", options.ignore_index,

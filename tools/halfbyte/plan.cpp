@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `halfbyte plan MODEL`: what a run with the same options would do, from config.json alone.
+// `halfbyte plan MODEL`: what serve with the same options would do, from config.json alone.
 #include "moe/plan.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/thread_pool.h"
 #include "command.h"
+#include "engine/quantization.h"
 #include "engine/sizing.h"
 #include "model/model.h"
 #include "moe/compatibility.h"
+#include "serve_options.h"
 
 namespace halfbyte::tool {
 namespace {
 
 struct PlanOptions {
-  EngineOptions engine;
+  ServeOptions serve;
   TokenBudgetOptions budget;
   std::string device_profile = "cpu";
   bool json = false;
@@ -127,6 +130,34 @@ void add_layer_json(const MoePlan& plan, nlohmann::ordered_json& json) {
   json["workspace"] = workspace_map(plan);
 }
 
+// Of the engine on this machine, as it is now.
+struct CachePlan {
+  std::int64_t bytes_per_token = 0;
+  std::int64_t tokens_per_rank = 0;
+  std::int64_t bytes = 0;            // of all ranks
+  std::int64_t available_bytes = 0;  // 0: unknown
+};
+
+CachePlan plan_kv_cache(const EngineOptions& options,
+                        const ModelConfig& config,
+                        const TokenBudget& budget,
+                        const MoeOptions& moe) {
+  value_or_exit(decide_context(options.max_context_tokens, config.max_position_embeddings));
+  if (options.static_memory_fraction > 0.0 && weight_file_bytes(options.model_path) == 0) {
+    exit_on_error(
+        {StatusCode::kNotFound,
+         fmt::format("{}: no .safetensors files, whose size --mem-fraction-static counts: "
+                     "give --max-total-tokens instead",
+                     options.model_path)});
+  }
+  const int num_ranks = std::max(moe.tp_size, 1);
+  const SchedulerLimits limits = decide_limits(options, budget, std::max(moe.dp_size, 1));
+  const KvCacheSizing sizing = kv_cache_sizing(options, config, limits, num_ranks);
+  const std::int64_t num_blocks = value_or_exit(decide_kv_blocks(sizing));
+  return {sizing.bytes_per_block / kKvBlockTokens, num_blocks * kKvBlockTokens,
+          sizing.bytes_per_block * num_blocks * num_ranks, sizing.available_bytes};
+}
+
 // Everything that is known once the budget is; `plan` is null when no backend of this build makes
 // one, `reason` then says why.
 struct Answer {
@@ -135,7 +166,7 @@ struct Answer {
   const TokenBudget& budget;
   const MoePlan* plan;
   std::string reason;
-  std::int64_t kv_bytes_per_token;
+  const CachePlan& kv_cache;
 };
 
 nlohmann::ordered_json to_json(const Answer& answer, std::string_view profile) {
@@ -147,7 +178,10 @@ nlohmann::ordered_json to_json(const Answer& answer, std::string_view profile) {
   json["dp_size"] = answer.moe.dp_size;
   const std::int64_t layers = num_moe_layers(answer.config);
   nlohmann::ordered_json memory = {{"num_moe_layers", layers},
-                                   {"kv_cache_bytes_per_token", answer.kv_bytes_per_token}};
+                                   {"kv_cache_bytes_per_token", answer.kv_cache.bytes_per_token},
+                                   {"kv_cache_tokens_per_rank", answer.kv_cache.tokens_per_rank},
+                                   {"kv_cache_bytes", answer.kv_cache.bytes},
+                                   {"available_bytes", answer.kv_cache.available_bytes}};
   if (answer.plan != nullptr) {
     add_layer_json(*answer.plan, json);
     json["log"] = answer.plan->log;
@@ -182,20 +216,30 @@ void print_text(const Answer& answer, std::string_view profile) {
   } else {
     fmt::print("backend: {}\n", answer.reason);
   }
-  fmt::print("KV cache: {} bytes a token\n", answer.kv_bytes_per_token);
+  const CachePlan& cache = answer.kv_cache;
+  fmt::print(
+      "KV cache: {} bytes a token; {} tokens on a rank, {} bytes in all, of the {} that are "
+      "available here\n",
+      cache.bytes_per_token, cache.tokens_per_rank, cache.bytes, cache.available_bytes);
 }
 
-void run_plan(const std::string& directory, const PlanOptions& options) {
+void run_plan(const PlanOptions& options) {
   NoticeSink notices(print_notice);
+  const EngineOptions& engine = options.serve.engine;
+  for (const std::string& line : options.serve.notices)
+    print_notice(line);
   const DeviceLimits limits = limits_of(options.device_profile);
-  const ModelConfig config = value_or_exit(read_model_config(directory, notices));
+  const ModelConfig config =
+      value_or_exit(read_model_config(engine.model_path, notices, engine.config_overrides));
+  exit_on_error(check_quantization(engine.quantization, config.quant));
   ModelOptions model;
-  model.dtype = options.engine.dtype;
+  model.dtype = engine.dtype;
   const MoeSpec spec = declared_layer(config, model);
   MoeOptions moe =
-      value_or_exit(resolve_options(spec, options.engine.moe, notices, limits.compute_capability));
+      value_or_exit(resolve_options(spec, engine.moe, notices, limits.compute_capability));
   const TokenBudget budget =
-      value_or_exit(make_token_budget(budget_options(options.budget, options.engine, moe)));
+      value_or_exit(make_token_budget(budget_options(options.budget, engine, moe)));
+  const CachePlan kv_cache = plan_kv_cache(engine, config, budget, moe);
   moe.capacity_tokens = moe.a2a_backend == "all_to_all" ? budget.max_dispatch_tokens_per_rank
                                                         : budget.max_tokens_per_rank;
   name_profile_backend(limits, moe);
@@ -203,14 +247,12 @@ void run_plan(const std::string& directory, const PlanOptions& options) {
   auto plan = make_moe_plan(spec, moe, limits, moe.tp_size, 0, silent);
   const bool absent_device = limits.compute_capability != 0;
   if (!plan.ok() && !absent_device) exit_on_error(plan.status());
-  const std::int64_t kv_bytes =
-      kv_bytes_per_block(config, options.engine.kv_cache_dtype) / kKvBlockTokens;
   const Answer answer = {config,
                          moe,
                          budget,
                          plan.ok() ? &plan.value() : nullptr,
                          plan.ok() ? "" : std::string(plan.status().message()),
-                         kv_bytes};
+                         kv_cache};
   if (options.json) return print_json(to_json(answer, options.device_profile));
   print_text(answer, options.device_profile);
 }
@@ -219,21 +261,20 @@ void run_plan(const std::string& directory, const PlanOptions& options) {
 
 void add_plan(CLI::App& app) {
   auto options = std::make_shared<PlanOptions>();
-  auto directory = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand(
-      "plan", "print what a run with these options would do; reads the model's config alone");
-  command->add_option("model", *directory, "a model directory; config.json is enough")->required();
+      "plan",
+      "print what serve with the same options would do; reads the model's config alone, and with "
+      "--mem-fraction-static the sizes of its files");
   command
       ->add_option("--device-profile", options->device_profile,
                    "plan for this device, present or not {cpu, h200, b200}")
       ->capture_default_str();
   command->add_flag("--json", options->json, "print one JSON object");
-  add_moe_options(*command, options->engine.moe);
-  add_engine_options(*command, options->engine);
+  add_serve_options(*command, options->serve);
   add_token_budget_options(*command, options->budget);
-  command->callback([options, directory] {
-    exit_unless_folder(*directory, "a model's folder; config.json is enough");
-    run_plan(*directory, *options);
+  command->callback([options] {
+    exit_unless_folder(options->serve.engine.model_path, "a model's folder; config.json is enough");
+    run_plan(*options);
   });
 }
 

@@ -42,7 +42,7 @@ Session open_text(const std::string& model_path) {
 
 void check_prompt_fits(std::size_t prompt_tokens, const EngineOptions& options) {
   NoticeSink later(nullptr);  // the engine reads the config again, and says what it notices
-  const auto config = read_model_config(options.model_path, later);
+  const auto config = read_model_config(options.model_path, later, options.config_overrides);
   if (!config.ok()) return;  // its error as well
   const std::int64_t context =
       options.max_context_tokens > 0
@@ -57,6 +57,7 @@ void check_prompt_fits(std::size_t prompt_tokens, const EngineOptions& options) 
 }
 
 void open_engine(Session& session, EngineOptions options) {
+  options.num_sampled_ids = session.tokenizer->vocab_size();
   options.notice = print_notice;
   options.load_progress = [](std::int64_t done, std::int64_t total) {
     print_progress("loading layer", done, total);
