@@ -64,9 +64,6 @@ class EnginePause : public ::testing::Test {
   bool wait_for_end(RequestId id) {
     return poll_until([&] { return answers_[id].finish_reason != FinishReason::kNone; });
   }
-  bool wait_for_pause() {
-    return poll_until([&] { return engine_->stats().paused == 1; });
-  }
 
   // The model inside its fourth step, in which and behind which `id` is paused.
   RequestId pause_one(const FakeOptions& options = {}) {
@@ -76,7 +73,8 @@ class EnginePause : public ::testing::Test {
     gate.wait();
     engine_->set_paused(id, true);
     gate.open();
-    EXPECT_TRUE(wait_for_pause());
+    EXPECT_TRUE(poll_until(
+        [&] { return engine_->stats().paused == 1 && answers_[id].tokens.size() == 4; }));
     control_.before_forward = nullptr;  // nothing runs
     return id;
   }
