@@ -25,10 +25,11 @@ TEST_F(MetricsApiTest, HaveTheNamesOfTheDocumentation) {
   const std::string text = get("/metrics").body;
   const std::pair<std::string, std::vector<std::string>> kinds[] = {
       {"gauge",
-       {"num_running_reqs", "num_queue_reqs", "num_retracted_reqs", "token_usage",
-        "max_total_num_tokens", "num_used_tokens", "num_free_blocks", "cache_hit_rate",
-        "gen_throughput", "weight_memory_usage_gb", "kv_cache_memory_usage_gb", "engine_state",
-        "startup_time_seconds", "weight_load_duration_seconds", "weight_load_bytes"}},
+       {"num_running_reqs", "num_queue_reqs", "num_paused_reqs", "num_retracted_reqs",
+        "token_usage", "max_total_num_tokens", "num_used_tokens", "num_free_blocks",
+        "cache_hit_rate", "gen_throughput", "weight_memory_usage_gb", "kv_cache_memory_usage_gb",
+        "engine_state", "startup_time_seconds", "weight_load_duration_seconds",
+        "weight_load_bytes"}},
       {"counter",
        {"prompt_tokens_total", "generation_tokens_total", "cached_tokens_total",
         "num_requests_total", "num_aborted_requests_total", "num_rejected_requests_total",
@@ -36,7 +37,7 @@ TEST_F(MetricsApiTest, HaveTheNamesOfTheDocumentation) {
       {"histogram",
        {"time_to_first_token_seconds", "inter_token_latency_seconds", "e2e_request_latency_seconds",
         "queue_time_seconds", "prompt_tokens_histogram", "generation_tokens_histogram",
-        "iteration_tokens_total", "step_seconds"}}};
+        "iteration_tokens_total", "step_seconds", "step_host_seconds"}}};
   for (const auto& [kind, names] : kinds) {
     for (const std::string& name : names)
       EXPECT_THAT(text, HasSubstr("# TYPE halfbyte:" + name + " " + kind + "\n"));
