@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 
+#include "base/checked.h"
 #include "kernels/cuda/sm90/activate_tiles.h"
 #include "kernels/cuda/sm90/grid_tokens.h"
 #include "kernels/cuda/sm90/prepare_weights.h"
@@ -161,9 +162,8 @@ std::span<const int> Layer::tile_tokens() const {
 }
 
 std::size_t Layer::tile_bytes(std::int64_t cols) const {
-  const std::int64_t padded =
-      (cols + sm90::kFp8BlockCols - 1) / sm90::kFp8BlockCols * sm90::kFp8BlockCols;
-  return sm90::most_tile_bytes(tile_tokens(), padded, c_.fp8() ? 1 : 2, max_routes_, c_.num_local);
+  return sm90::most_tile_bytes(tile_tokens(), round_up(cols, sm90::kFp8BlockCols), c_.fp8() ? 1 : 2,
+                               max_routes_, c_.num_local);
 }
 
 Status Layer::quantize(const device::Stream& stream) const {

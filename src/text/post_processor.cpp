@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "text/json_sequence.h"
+
 namespace halfbyte {
 namespace {
 
@@ -50,11 +52,7 @@ bool ends_with(const Ids& ids, const Ids& part) {
 Result<PostProcessor> PostProcessor::create(const json& post_processor) {
   PostProcessor result;
   if (post_processor.is_null()) return result;
-  const bool is_sequence =
-      post_processor.is_object() && post_processor.value("type", "") == "Sequence";
-  const json parts = is_sequence ? post_processor.value("processors", json::array())
-                                 : json::array({post_processor});
-  for (const json& part : parts)
+  for (const json& part : sequence_parts(post_processor, "processors"))
     HALFBYTE_RETURN_IF_ERROR(result.add(part));
   return result;
 }

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "text/json_sequence.h"
+
 namespace halfbyte {
 namespace {
 
@@ -32,11 +34,7 @@ Result<Pattern> read_split(const json& part) {
 
 Result<PreTokenizer> PreTokenizer::create(const json& pre_tokenizer) {
   PreTokenizer result;
-  const bool is_sequence =
-      pre_tokenizer.is_object() && pre_tokenizer.value("type", "") == "Sequence";
-  const json parts = is_sequence ? pre_tokenizer.value("pretokenizers", json::array())
-                                 : json::array({pre_tokenizer});
-  for (const json& part : parts)
+  for (const json& part : sequence_parts(pre_tokenizer, "pretokenizers"))
     HALFBYTE_RETURN_IF_ERROR(result.add(part));
   if (!result.has_byte_level_) {
     return Status(StatusCode::kUnsupported, "pre_tokenizer without ByteLevel");

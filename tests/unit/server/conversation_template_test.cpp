@@ -16,19 +16,12 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 const std::string kTemplates = HALFBYTE_SOURCE_DIR "/tests/unit/text/data/";
-
-RequestScope scope_of(const ModelText& text) {
-  return {.text = &text,
-          .model_names = {"m"},
-          .vocab_size = 2048,
-          .context_tokens = 8192,
-          .random_seed = [] { return 77; }};
-}
+constexpr std::int64_t kContext = 8192;
 
 class ConversationTemplate : public ::testing::TestWithParam<const char*> {
  protected:
   std::string prompt_of(const ApiFormat& format, const Json& body) const {
-    const auto result = format.read(body, scope_of(*text_));
+    const auto result = format.read(body, scope_of(*text_, kContext));
     if (const auto* error = std::get_if<ApiError>(&result)) return "refused: " + error->message;
     return tokenizer().decode(std::get<GenerationRequest>(result).prompts.at(0), false);
   }
@@ -110,7 +103,7 @@ TEST(ConversationTemplateOfDeepSeek, BeginsTheAnswerWhereItsPromptEnds) {
   const auto reasoning = [&text](bool thinking) {
     Json body = Json::parse(R"({"messages": [{"role": "user", "content": "Hi"}]})");
     body["chat_template_kwargs"]["thinking"] = thinking;
-    const auto result = read_chat_request(body, scope_of(*text));
+    const auto result = read_chat_request(body, scope_of(*text, kContext));
     return std::get<GenerationRequest>(result).reasoning;
   };
   EXPECT_EQ(reasoning(true), Reasoning::kBegun);

@@ -9,15 +9,10 @@
 
 namespace halfbyte::server {
 
-inline constexpr std::int64_t kVocab = 2048;
 inline constexpr std::int64_t kContext = 2048;
 
 inline RequestScope scope() {
-  return {.text = &model_text(),
-          .model_names = {"first", "second"},
-          .vocab_size = kVocab,
-          .context_tokens = kContext,
-          .random_seed = [] { return 77; }};
+  return scope_of(model_text(), kContext);
 }
 
 struct Written {

@@ -18,24 +18,17 @@ using Ids = std::vector<std::int32_t>;
 
 constexpr std::int32_t kStart = 1;  // <|im_start|> of the shipped tokenizer
 constexpr std::int32_t kEnd = 2;    // <|im_end|>
-
-RequestScope scope_of(const ModelText& text) {
-  return {.text = &text,
-          .model_names = {"m"},
-          .vocab_size = 2048,
-          .context_tokens = 256,
-          .random_seed = [] { return 77; }};
-}
+constexpr std::int64_t kContext = 256;
 
 GenerationRequest completion(const ModelText& text, const Json& body) {
-  auto result = read_completion_request(body, scope_of(text));
+  auto result = read_completion_request(body, scope_of(text, kContext));
   if (const auto* error = std::get_if<ApiError>(&result)) ADD_FAILURE() << error->message;
   return std::get<GenerationRequest>(std::move(result));
 }
 
 std::variant<GenerationRequest, ApiError> read_chat(const ModelText& text, Json fields) {
   fields["messages"] = Json::parse(R"([{"role": "user", "content": "Hi"}])");
-  return read_chat_request(fields, scope_of(text));
+  return read_chat_request(fields, scope_of(text, kContext));
 }
 
 // A completion's prompt as tokens.
@@ -109,7 +102,7 @@ TEST(ModelText, PutsTheTokensOfThePostProcessorAroundCompletions) {
   EXPECT_EQ(prompt_of(*text, "Hi"), around);
   EXPECT_EQ(prompt_of(*text, "Hi", {{"add_special_tokens", false}}), plain);
   const Json nothing = {{"prompt", ""}};
-  const auto refused = read_completion_request(nothing, scope_of(*text));
+  const auto refused = read_completion_request(nothing, scope_of(*text, kContext));
   EXPECT_EQ(std::get<ApiError>(refused).param, "prompt") << "a text without tokens stays so";
 }
 
@@ -131,7 +124,7 @@ TEST(ModelText, HasNoSuchChoiceForChats) {
     EXPECT_TRUE(
         std::holds_alternative<GenerationRequest>(read_chat(model_text(), {{name, false}})));
     const Json wrong = {{"prompt", "Hi"}, {name, 1}};
-    const auto mistyped = read_completion_request(wrong, scope_of(model_text()));
+    const auto mistyped = read_completion_request(wrong, scope_of(model_text(), kContext));
     EXPECT_EQ(std::get<ApiError>(mistyped).param, name);
   }
 }

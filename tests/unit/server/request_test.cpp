@@ -12,15 +12,10 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::int64_t kVocab = 2048;
 constexpr std::int64_t kContext = 64;
 
 RequestScope scope() {
-  return {.text = &model_text(),
-          .model_names = {"first", "second"},
-          .vocab_size = kVocab,
-          .context_tokens = kContext,
-          .random_seed = [] { return 77; }};
+  return scope_of(model_text(), kContext);
 }
 
 std::variant<GenerationRequest, ApiError> read(bool is_chat, Json body) {

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The text side of the shipped model.
+// The text side of the shipped model, and what requests to such a model may ask for.
 #ifndef HALFBYTE_TESTS_UNIT_SERVER_SHIPPED_TEXT_H_
 #define HALFBYTE_TESTS_UNIT_SERVER_SHIPPED_TEXT_H_
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
+#include "server/generation_request.h"
 #include "server/model_text.h"
 
 namespace halfbyte::server {
@@ -27,6 +29,14 @@ inline const ModelText& model_text() {
 
 inline const Tokenizer& tokenizer() {
   return model_text().tokenizer();
+}
+
+inline RequestScope scope_of(const ModelText& text, std::int64_t context_tokens) {
+  return {.text = &text,
+          .model_names = {"first", "second"},
+          .vocab_size = 2048,
+          .context_tokens = context_tokens,
+          .random_seed = [] { return 77; }};
 }
 
 }  // namespace halfbyte::server
