@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "kernels/cuda/sm90/activate_tiles.h"
+#include "kernels/cuda/sm90/e4m3_rows.h"
 #include "kernels/cuda/sm90/grid_tokens.h"
 #include "kernels/cuda/sm90/prepare_weights.h"
 #include "kernels/cuda/sm90/token_tiles.h"
@@ -116,6 +117,7 @@ Status Layer::allocate_quantized(const device::Stream& stream) {
     };
     HALFBYTE_RETURN_IF_ERROR(allocate(x_scales_, scale_bytes(x_tiles_)));
     HALFBYTE_RETURN_IF_ERROR(allocate(h_scales_, scale_bytes(h_tiles_)));
+    HALFBYTE_RETURN_IF_ERROR(allocate(x_grid_, c_.num_tokens * c_.hidden_size * 2));
     return allocate(sums_, max_routes_ * c_.intermediate_size * 4);
   }
   if (!c_.quantized()) return {};
@@ -167,6 +169,10 @@ std::size_t Layer::tile_bytes(std::int64_t cols) const {
 }
 
 Status Layer::quantize(const device::Stream& stream) const {
+  if (c_.fp8()) {
+    const sm90::E4m3RowsArgs args = {x_.data(), x_grid_.data(), x_scales_.as<float>()};
+    return sm90::launch_e4m3_rows(c_.num_tokens, c_.hidden_size, args, stream.handle());
+  }
   if (!c_.quantized()) return {};
   const sm90::GridTokensArgs args = {x_.data(),
                                      c_.dynamic() ? nullptr : quantize_.as<cuda::QuantizeScale>(),
@@ -229,7 +235,8 @@ Result<Layer> Layer::create(const Case& c, std::int64_t max_routes, const device
   layer.combine_ = {c.num_tokens,  c.top_k,      c.num_experts,
                     c.hidden_size, DType::kBf16, DType::kBf16};
   layer.decode = {c.num_local, c.hidden_size, c.intermediate_size, true, DType::kBf16};
-  layer.decode.quantized_h = c.mode == ActivationMode::kW4a4;
+  if (c.mode == ActivationMode::kW4a4) layer.decode.tokens = sm90::DecodeTokens::kGrid;
+  if (c.fp8()) layer.decode.tokens = sm90::DecodeTokens::kE4m3;
   const auto allocate = [&](DeviceBuffer& buffer, std::size_t bytes) -> Status {
     HALFBYTE_ASSIGN_OR_RETURN(buffer, DeviceBuffer::allocate(bytes));
     return buffer.fill(std::byte{0}, stream);
@@ -247,7 +254,8 @@ Result<Layer> Layer::create(const Case& c, std::int64_t max_routes, const device
   HALFBYTE_RETURN_IF_ERROR(allocate(layer.route_row_, slots * 4));
   HALFBYTE_RETURN_IF_ERROR(allocate(layer.slot_route_, slots * 4));
   HALFBYTE_RETURN_IF_ERROR(allocate(layer.workspace_, select_config(layer.group_).workspace_bytes));
-  HALFBYTE_RETURN_IF_ERROR(allocate(layer.counters_, (local + 2) * 4));
+  HALFBYTE_RETURN_IF_ERROR(
+      allocate(layer.counters_, static_cast<std::size_t>(layer.decode.num_counters()) * 4));
   HALFBYTE_RETURN_IF_ERROR(layer.allocate_quantized(stream));
   // bf16 of random sign and mantissa near 1: bytes 0x3E, 0x3F, 0xBE, 0xBF would do; a narrow range
   // of the upper byte keeps every value finite.
@@ -295,20 +303,27 @@ Status Layer::enqueue(const Weights& weights,
   HALFBYTE_RETURN_IF_ERROR(quantize(stream));
   const auto index = static_cast<std::size_t>(copy) % weights.gate_up.size();
   const auto* alpha = weights.alpha.as<float>();
-  const sm90::MoeDecodeArgs args = {x(),
-                                    route_row_.as<std::int32_t>(),
-                                    offset_.as<std::int64_t>(),
-                                    count_.as<std::int32_t>(),
-                                    weights.gate_up[index].as<std::uint8_t>(),
-                                    weights.down[index].as<std::uint8_t>(),
-                                    alpha,
-                                    alpha + c_.num_local,
-                                    alpha + 2 * c_.num_local,
-                                    {},
-                                    h_.data(),
-                                    rows_.data(),
-                                    counters_.as<std::int32_t>(),
-                                    h_scale()};
+  sm90::MoeDecodeArgs args = {.x = x(),
+                              .route_row = route_row_.as<std::int32_t>(),
+                              .expert_offset = offset_.as<std::int64_t>(),
+                              .expert_count = count_.as<std::int32_t>(),
+                              .gate_up = weights.gate_up[index].as<std::uint8_t>(),
+                              .down = weights.down[index].as<std::uint8_t>(),
+                              .alpha_gate = alpha,
+                              .alpha_up = alpha + c_.num_local,
+                              .alpha_down = alpha + 2 * c_.num_local,
+                              .activation = {},
+                              .h = h_.data(),
+                              .rows = rows_.data(),
+                              .counters = counters_.as<std::int32_t>(),
+                              .h_scale = h_scale()};
+  if (c_.fp8()) {
+    args.x_block_scale = x_scales_.as<float>();
+    args.gate_up_factor = weights.gate_up_factor[index].as<float>();
+    args.down_factor = weights.down_factor[index].as<float>();
+    args.h_f32 = sums_.as<float>();
+    args.h_block_scale = h_scales_.as<float>();
+  }
   HALFBYTE_RETURN_IF_ERROR(launch(decode, config, args, stream.handle()));
   return combine(step, stream);
 }
@@ -366,7 +381,7 @@ Status Layer::enqueue_prefill(const Weights& weights,
                               const device::Properties& properties,
                               const device::Stream& stream) const {
   HALFBYTE_RETURN_IF_ERROR(group(step, stream));
-  HALFBYTE_RETURN_IF_ERROR(quantize(stream));
+  if (!c_.fp8()) HALFBYTE_RETURN_IF_ERROR(quantize(stream));
   HALFBYTE_RETURN_IF_ERROR(gather(tile_tokens, stream));
   HALFBYTE_RETURN_IF_ERROR(gemm(false, weights, copy, tile_tokens, properties, stream));
   HALFBYTE_RETURN_IF_ERROR(activate(weights, tile_tokens, stream));

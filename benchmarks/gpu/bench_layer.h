@@ -17,7 +17,7 @@
 #include "kernels/cuda/common/group_rows.h"
 #include "kernels/cuda/sm90/grouped_gemm_bf16_nvfp4.h"
 #include "kernels/cuda/sm90/grouped_gemm_fp8_nvfp4.h"
-#include "kernels/cuda/sm90/moe_decode_bf16_nvfp4.h"
+#include "kernels/cuda/sm90/moe_decode_nvfp4.h"
 
 namespace halfbyte::bench {
 
@@ -77,7 +77,7 @@ class Layer {
   /// Tokens of a tile that both products are compiled for.
   std::span<const int> tile_tokens() const;
   Status group(const Step& step, const device::Stream& stream) const;
-  /// x to the NVFP4 grid, in the modes that quantise.
+  /// x to the NVFP4 grid, in the modes that quantise; in w4a8 to rows of E4M3, which decode reads.
   Status quantize(const device::Stream& stream) const;
   /// Token tiles of x, in bf16 or, in w4a8, in E4M3.
   Status gather(int tile_tokens, const device::Stream& stream) const;
@@ -95,7 +95,7 @@ class Layer {
   sm90::MoeDecodeShape decode;
 
  private:
-  const void* x() const { return (c_.quantized() ? x_grid_ : x_).data(); }
+  const void* x() const { return (c_.quantized() || c_.fp8() ? x_grid_ : x_).data(); }
   const cuda::QuantizeScale* h_scale() const {
     return c_.quantized() ? quantize_.as<cuda::QuantizeScale>() + 1 : nullptr;
   }
@@ -115,7 +115,7 @@ class Layer {
   DeviceBuffer x_, x_tiles_, h_tiles_, y_, h_, rows_, weights_, offset_, count_, route_row_,
       slot_route_, workspace_, counters_;
   DeviceBuffer x_grid_, x_row_scale_, quantize_, sums_, row_alpha_;  // of the w4a4 modes
-  DeviceBuffer x_scales_, h_scales_;                                 // of the tiles, in w4a8
+  DeviceBuffer x_scales_, h_scales_;  // in w4a8, which has x_grid_ and sums_ too
 };
 
 }  // namespace halfbyte::bench

@@ -103,10 +103,11 @@ struct Work {
 };
 
 bool has_decode_kernel(const Case& c) {
-  return !c.dynamic() && !c.fp8();
+  return !c.dynamic();
 }
 bool takes_decode(const Case& c, const Work& work) {
-  return has_decode_kernel(c) && work.routes / work.experts <= sm90::kMaxDecodeRowsPerExpert;
+  const double most = c.fp8() ? sm90::kMaxFp8DecodeRowsPerExpert : sm90::kMaxDecodeRowsPerExpert;
+  return has_decode_kernel(c) && work.routes / work.experts <= most;
 }
 
 double floor_us(const Case& c, const Work& work, double bandwidth) {
@@ -205,11 +206,11 @@ Status report_quantizing(const Case& c,
                          const Layer& layer,
                          const Weights& weights,
                          const device::Stream& stream) {
-  if (c.quantized()) {
+  if (c.quantized() || c.fp8()) {
     HALFBYTE_ASSIGN_OR_RETURN(const Timing x,
                               time_graph(stream, 8, [&](int) { return layer.quantize(stream); }));
     print_case(c);
-    std::printf("grid_tokens %.2f us\n", x.median_us);
+    std::printf("%s %.2f us\n", c.fp8() ? "e4m3_rows" : "grid_tokens", x.median_us);
   }
   if (!c.dynamic() && !c.fp8()) return {};
   HALFBYTE_ASSIGN_OR_RETURN(const Timing h, time_graph(stream, 8, [&](int) {
@@ -255,7 +256,7 @@ Status run_case(const Case& c,
                               }));
     report(c, work, tile_name(tile), t, floor, config == chosen && takes_decode(c, work), json);
   }
-  if (c.num_tokens >= 256 || !has_decode_kernel(c))
+  if (c.num_tokens >= 256 || c.fp8() || !has_decode_kernel(c))
     HALFBYTE_RETURN_IF_ERROR(
         run_prefill(c, work, layer, weights, steps, floor, properties, stream, json));
   HALFBYTE_RETURN_IF_ERROR(report_quantizing(c, layer, weights, stream));

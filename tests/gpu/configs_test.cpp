@@ -9,7 +9,7 @@
 #include "kernels/cuda/common/route_rows.h"
 #include "kernels/cuda/sm90/grouped_gemm_bf16_nvfp4.h"
 #include "kernels/cuda/sm90/grouped_gemm_fp8_nvfp4.h"
-#include "kernels/cuda/sm90/moe_decode_bf16_nvfp4.h"
+#include "kernels/cuda/sm90/moe_decode_nvfp4.h"
 #include "kernels/cuda/sm90/token_tiles.h"
 
 namespace halfbyte::sm90 {
@@ -49,7 +49,7 @@ TEST(MoeDecodeConfig, SaysWhatItCannotRun) {
   device::Properties ampere = h200();
   ampere.compute_capability = 80;
   EXPECT_EQ(can_run(deepseek(8, 8), ampere).message(),
-            "moe_decode_bf16_nvfp4: compute capability 80, want 90 (Hopper)");
+            "moe_decode_nvfp4: compute capability 80, want 90 (Hopper)");
   EXPECT_TRUE(can_run(deepseek(8, 8), h200()).ok());
   EXPECT_EQ(can_run(MoeDecodeShape{8, 7160, 2048}, h200()).code(), StatusCode::kUnsupported);
   EXPECT_EQ(can_run(MoeDecodeShape{513, 7168, 2048}, h200()).code(), StatusCode::kUnsupported);

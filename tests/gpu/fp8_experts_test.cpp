@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels of w4a8, stage by stage: weights folded into E4M3, rows quantised, both GEMMs.
+// The kernels of w4a8, stage by stage: weights folded into E4M3, rows quantised, both GEMMs, by
+// grouped GEMMs and by the decode kernel.
 #include <algorithm>
 
 #include "formats/e4m3.h"
 #include "formats/e4m3_fold.h"
+#include "formats/f16.h"
 #include "grid_on_host.h"
+#include "kernels/cuda/sm90/e4m3_rows.h"
 #include "kernels/cuda/sm90/grouped_gemm_fp8_nvfp4.h"
+#include "kernels/cuda/sm90/moe_decode_nvfp4.h"
 #include "kernels/cuda/sm90/token_tiles.h"
 #include "layer_case.h"
 
@@ -239,12 +243,100 @@ TEST(QuantizeTokens, EqualsTheHostBitForBit) {
 /// is cut off 13 bits below it (TensorCore.KeepsThirteenBitsBelowTheLargestProduct).
 constexpr double kStepLoss = 33 * 0x1p-13;
 
+/// Both GEMMs against fp64, from the values that they multiplied. What is not exact in `products`
+/// has kStepLoss.
+class Oracle {
+ public:
+  Oracle(const LayerCase& c, const LayerStep& step, bool exact_products)
+      : c_(c), step_(step), exact_products_(exact_products) {}
+
+  /// h [routes, cols] in fp32, zero past the features.
+  void expect_h(const std::vector<double>& x,
+                const std::vector<float>& got,
+                std::int64_t cols) const {
+    const Sums sums = reference(step_.gate_up, x);
+    const auto features = static_cast<std::size_t>(c_.intermediate_size);
+    const auto stride = static_cast<std::size_t>(cols);
+    const std::size_t rows = features * (c_.activation.gated() ? 2 : 1);
+    double worst = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const std::size_t route = i / stride;
+      if (i % stride >= features) {
+        EXPECT_EQ(got[i], 0) << "padding of h";
+        continue;
+      }
+      const double ratio =
+          step_.h_error(route, route * rows + i % stride, sums.sum, sums.magnitude, double{got[i]},
+                        {.products = exact_products_ ? nullptr : &sums.loss, .h = 0x1p-24});
+      worst = ratio <= worst ? worst : ratio;
+    }
+    EXPECT_LE(worst, 1) << "h: worst error over bound";
+  }
+
+  void expect_rows(const std::vector<double>& h,
+                   const std::vector<std::byte>& rows,
+                   DType row_dtype) const {
+    const Sums sums = reference(step_.down, h);
+    const std::vector<float> got = test::rows_as_f32(rows, row_dtype);
+    const auto hidden = static_cast<std::size_t>(c_.hidden_size);
+    double worst = 0;
+    for (std::size_t i = 0; i < sums.sum.size(); ++i) {
+      const auto e = static_cast<std::size_t>(step_.routes.route_expert[i / hidden]);
+      const double alpha = step_.alpha_down_host[e];
+      const double want = sums.sum[i] * alpha;
+      const double loss = exact_products_ ? 0 : sums.loss[i];
+      const double bound =
+          (test::gemm_bound(c_.intermediate_size, sums.magnitude[i]) + loss) * alpha +
+          std::abs(want) * (row_dtype == DType::kBf16 ? 0x1p-8 : 0x1p-23) + 1e-37;
+      const double ratio = std::abs(double{got[i]} - want) / bound;
+      worst = ratio <= worst ? worst : ratio;
+    }
+    EXPECT_LE(worst, 1) << "rows: worst error over bound";
+  }
+
+  /// x as the quantiser reads it: row `row` of the step's tokens.
+  std::vector<float> x_f32() const {
+    const std::vector<std::uint16_t> x = step_.x.download();
+    std::vector<float> values(x.size());
+    std::transform(x.begin(), x.end(), values.begin(), bf16_to_f32);
+    return values;
+  }
+
+ private:
+  struct Sums {
+    std::vector<double> sum, magnitude, loss;
+  };
+
+  Sums reference(const ExpertMatrix& matrix, const std::vector<double>& values) const {
+    const WeightShape& s = matrix.layout.shape;
+    const auto rows = static_cast<int>(s.num_halves * s.half_rows);
+    const DeviceArray<float> weights(fold_on_host(matrix).values, step_.stream);
+    const DeviceArray<double> a(values, step_.stream);
+    const std::size_t size = step_.routes.route_row.size() * static_cast<std::size_t>(rows);
+    const DeviceArray<double> sum(size, step_.stream);
+    const DeviceArray<double> magnitude(size, step_.stream);
+    const DeviceArray<double> largest(size, step_.stream);
+    test::reference_gemm(weights.data(), rows, static_cast<int>(s.cols), a.data(),
+                         step_.route_expert.data(), step_.num_routes(), sum.data(),
+                         magnitude.data(), largest.data(), step_.stream);
+    Sums sums = {sum.download(), magnitude.download(), largest.download()};
+    for (double& loss : sums.loss)
+      loss *= kStepLoss;
+    return sums;
+  }
+
+  const LayerCase& c_;
+  const LayerStep& step_;
+  bool exact_products_;
+};
+
 /// GEMM1 with the activation, then GEMM2 over what it made, each against fp64.
 class Experts {
  public:
   Experts(const LayerCase& c, LayerStep& step, int tile_tokens, DType row_dtype)
       : c_(c),
         step_(step),
+        oracle_(c_, step, false),
         row_dtype_(row_dtype),
         gate_up_(fold_on_device(step.gate_up, step.stream)),
         down_(fold_on_device(step.down, step.stream)),
@@ -283,56 +375,23 @@ class Experts {
   std::vector<std::byte> rows() const { return rows_.download(); }
 
   void expect_h() const {
-    const std::vector<std::uint16_t> x = step_.x.download();
-    std::vector<float> x_f32(x.size());
-    std::transform(x.begin(), x.end(), x_f32.begin(), bf16_to_f32);
+    const std::vector<float> x = oracle_.x_f32();
     const auto values = x_.expect_equal([&](std::int64_t route) {
-      return x_f32.data() +
-             step_.routes.route_row[static_cast<std::size_t>(route)] * c_.hidden_size;
+      return x.data() + step_.routes.route_row[static_cast<std::size_t>(route)] * c_.hidden_size;
     });
-    const Sums sums = reference(step_.gate_up, values);
-    const std::vector<float> got = h();
-    const auto features = static_cast<std::size_t>(c_.intermediate_size);
-    const std::size_t rows = features * (c_.activation.gated() ? 2 : 1);
-    double worst = 0;
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      const std::size_t route = i / features;
-      const double ratio =
-          step_.h_error(route, route * rows + i % features, sums.sum, sums.magnitude,
-                        double{got[i]}, {.products = &sums.loss, .h = 0x1p-24});
-      worst = ratio <= worst ? worst : ratio;
-    }
-    EXPECT_LE(worst, 1) << "h: worst error over bound";
+    oracle_.expect_h(values, h(), c_.intermediate_size);
   }
 
   void expect_rows() const {
     const std::vector<float> h_values = h();
     const auto values = h_tokens_.expect_equal(
         [&](std::int64_t route) { return h_values.data() + route * c_.intermediate_size; });
-    const Sums sums = reference(step_.down, values);
-    const std::vector<float> got = test::rows_as_f32(rows(), row_dtype_);
-    const auto hidden = static_cast<std::size_t>(c_.hidden_size);
-    double worst = 0;
-    for (std::size_t i = 0; i < sums.sum.size(); ++i) {
-      const auto e = static_cast<std::size_t>(step_.routes.route_expert[i / hidden]);
-      const double alpha = step_.alpha_down_host[e];
-      const double want = sums.sum[i] * alpha;
-      const double bound =
-          (test::gemm_bound(c_.intermediate_size, sums.magnitude[i]) + sums.loss[i]) * alpha +
-          std::abs(want) * (row_dtype_ == DType::kBf16 ? 0x1p-8 : 0x1p-23) + 1e-37;
-      const double ratio = std::abs(double{got[i]} - want) / bound;
-      worst = ratio <= worst ? worst : ratio;
-    }
-    EXPECT_LE(worst, 1) << "rows: worst error over bound";
+    oracle_.expect_rows(values, rows(), row_dtype_);
   }
 
   GroupedGemmFp8Config up_config;
 
  private:
-  struct Sums {
-    std::vector<double> sum, magnitude, loss;
-  };
-
   GroupedGemmFp8Args common_args(const FoldedMatrix& matrix, const QuantizedTokens& tokens) const {
     GroupedGemmFp8Args args;
     args.tokens = tokens.codes.data();
@@ -344,26 +403,9 @@ class Experts {
     return args;
   }
 
-  Sums reference(const ExpertMatrix& matrix, const std::vector<double>& values) const {
-    const WeightShape& s = matrix.layout.shape;
-    const auto rows = static_cast<int>(s.num_halves * s.half_rows);
-    const DeviceArray<float> weights(fold_on_host(matrix).values, step_.stream);
-    const DeviceArray<double> a(values, step_.stream);
-    const std::size_t size = step_.routes.route_row.size() * static_cast<std::size_t>(rows);
-    const DeviceArray<double> sum(size, step_.stream);
-    const DeviceArray<double> magnitude(size, step_.stream);
-    const DeviceArray<double> largest(size, step_.stream);
-    test::reference_gemm(weights.data(), rows, static_cast<int>(s.cols), a.data(),
-                         step_.route_expert.data(), step_.num_routes(), sum.data(),
-                         magnitude.data(), largest.data(), step_.stream);
-    Sums sums = {sum.download(), magnitude.download(), largest.download()};
-    for (double& loss : sums.loss)
-      loss *= kStepLoss;
-    return sums;
-  }
-
   LayerCase c_;
   LayerStep& step_;
+  Oracle oracle_;
   DType row_dtype_;
   FoldedMatrix gate_up_, down_;
   QuantizedTokens x_, h_tokens_;
@@ -371,6 +413,168 @@ class Experts {
   DeviceArray<std::byte> rows_;
   GroupedGemmFp8Shape up_shape_, down_shape_;
   GroupedGemmFp8Config down_config_;
+};
+
+/// Rows of E4M3 values in fp16 with a scale per 128 columns, as moe_decode_nvfp4 takes them.
+struct E4m3Rows {
+  DeviceArray<std::uint16_t> values;  // [rows, cols]
+  DeviceArray<float> block_scale;
+
+  E4m3Rows(std::int64_t rows, std::int64_t cols, const device::Stream& stream)
+      : values(static_cast<std::size_t>(rows * cols), stream),
+        block_scale(static_cast<std::size_t>(rows * block_scale_stride(cols)), stream),
+        rows_(rows),
+        cols_(cols) {}
+
+  void poison(int byte) const { values.poison(byte), block_scale.poison(byte); }
+
+  /// Bit for bit the host's quantiser on `source`; and the rows' values.
+  std::vector<double> expect_equal(const std::vector<float>& source) const {
+    const auto got = values.download();
+    const auto scales = block_scale.download();
+    const auto size = static_cast<std::size_t>(cols_);
+    std::vector<std::uint8_t> codes(size);
+    std::vector<float> want_scales((size + 127) / 128);
+    std::vector<double> out;
+    out.reserve(got.size());
+    int wrong = 0;
+    for (std::int64_t row = 0; row < rows_; ++row) {
+      quantize_row_to_e4m3(source.data() + row * cols_, cols_, codes.data(), want_scales.data());
+      for (std::size_t col = 0; col < size; ++col) {
+        const float scale =
+            scales[static_cast<std::size_t>(row * block_scale_stride(cols_)) + col / 128];
+        const float value = f16_to_f32(got[static_cast<std::size_t>(row) * size + col]);
+        const float want = e4m3_to_f32(codes[col]);
+        const bool same = std::isnan(want)
+                              ? std::isnan(value)
+                              : value == want && std::signbit(value) == std::signbit(want);
+        wrong += same && scale == want_scales[col / 128] ? 0 : 1;
+        out.push_back(double{value} * double{scale});
+      }
+    }
+    EXPECT_EQ(wrong, 0) << "of " << got.size();
+    return out;
+  }
+
+ private:
+  std::int64_t rows_, cols_;
+};
+
+// Rows far apart, values that are not finite, tails.
+TEST(E4m3Rows, EqualsTheHostBitForBit) {
+  HALFBYTE_NEED_HOPPER();
+  const unsigned seed = std::random_device()();
+  std::mt19937 random(seed);
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  const device::Stream stream = device::Stream::create().value();
+  for (const std::int64_t cols : {16, 400, 2048, 7168}) {
+    constexpr std::int64_t kRows = 37;
+    std::vector<std::uint16_t> x(static_cast<std::size_t>(kRows * cols));
+    std::vector<float> x_f32(x.size());
+    std::normal_distribution<float> normal;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const int row = static_cast<int>(static_cast<std::int64_t>(i) / cols);
+      const float rare[] = {0.0F, INFINITY, -INFINITY, NAN, 3.3e38F, -0.0F};
+      const float value = std::ldexp(normal(random), row % 9 == 0 ? -110 : row % 5 * 12 - 24);
+      x[i] = f32_to_bf16(random() % 97 == 0 ? rare[random() % 6] : value);
+      x_f32[i] = bf16_to_f32(x[i]);
+    }
+    const DeviceArray<std::uint16_t> device_x(x, stream);
+    const E4m3Rows rows(kRows, cols, stream);
+    rows.poison(0xFF);
+    const E4m3RowsArgs args = {device_x.data(), rows.values.data(), rows.block_scale.data()};
+    EXPECT_TRUE(launch_e4m3_rows(kRows, cols, args, stream.handle()).ok());
+    rows.expect_equal(x_f32);
+  }
+}
+
+/// The same by moe_decode_nvfp4.
+class DecodedExperts {
+ public:
+  DecodedExperts(const LayerCase& c, LayerStep& step, const MoeDecodeTile& tile, DType row_dtype)
+      : c_(c),
+        step_(step),
+        oracle_(c_, step, true),
+        shape_{.num_local_experts = c.num_experts,
+               .hidden_size = c.hidden_size,
+               .intermediate_size = c.intermediate_size,
+               .gated = c.activation.gated(),
+               .row_dtype = row_dtype,
+               .tokens = DecodeTokens::kE4m3},
+        gate_up_(fold_on_device(step.gate_up, step.stream)),
+        down_(fold_on_device(step.down, step.stream)),
+        x_(c.num_tokens, c.hidden_size, step.stream),
+        h_(step.num_routes(), shape_.h_cols(), step.stream),
+        h_f32_(static_cast<std::size_t>(step.num_routes() * shape_.h_cols()), step.stream),
+        rows_(static_cast<std::size_t>(step.num_routes() * c.hidden_size) *
+                  (row_dtype == DType::kF32 ? 4U : 2U),
+              step.stream),
+        counters_(static_cast<std::size_t>(shape_.num_counters()), step.stream) {
+    config = make_config(shape_, tile, device::read_properties(0).value());
+    EXPECT_TRUE(reset_counters(shape_, counters_.data(), step.stream.handle()).ok());
+  }
+
+  void run(int poison) const {
+    x_.poison(poison), h_.poison(poison), h_f32_.poison(poison), rows_.poison(poison);
+    const E4m3RowsArgs x = {step_.x.data(), x_.values.data(), x_.block_scale.data()};
+    EXPECT_TRUE(launch_e4m3_rows(c_.num_tokens, c_.hidden_size, x, step_.stream.handle()).ok());
+    const MoeDecodeArgs args = {.x = x_.values.data(),
+                                .route_row = step_.route_row.data(),
+                                .expert_offset = step_.expert_offset.data(),
+                                .expert_count = step_.expert_count.data(),
+                                .gate_up = gate_up_.prepared.data(),
+                                .down = down_.prepared.data(),
+                                .alpha_gate = step_.alpha_gate.data(),
+                                .alpha_up = step_.alpha_up.data(),
+                                .alpha_down = step_.alpha_down.data(),
+                                .activation = c_.activation,
+                                .h = h_.values.data(),
+                                .rows = rows_.data(),
+                                .counters = counters_.data(),
+                                .x_block_scale = x_.block_scale.data(),
+                                .gate_up_factor = gate_up_.row_factor.data(),
+                                .down_factor = down_.row_factor.data(),
+                                .h_f32 = h_f32_.data(),
+                                .h_block_scale = h_.block_scale.data()};
+    const Status status = launch(shape_, config, args, step_.stream.handle());
+    EXPECT_TRUE(status.ok()) << status.to_string();
+  }
+
+  std::vector<std::byte> rows() const { return rows_.download(); }
+
+  /// Each stage within its bound of what the one before it made, and the counters at zero.
+  void expect_stages() const {
+    const auto x = x_.expect_equal(oracle_.x_f32());
+    std::vector<double> of_route;
+    for (const std::int32_t row : step_.routes.route_row) {
+      const auto first = x.begin() + row * c_.hidden_size;
+      of_route.insert(of_route.end(), first, first + c_.hidden_size);
+    }
+    const std::vector<float> h = h_f32_.download();
+    oracle_.expect_h(of_route, h, shape_.h_cols());
+    std::vector<double> features;
+    const std::vector<double> quantized = h_.expect_equal(h);
+    for (std::int64_t route = 0; route < step_.num_routes(); ++route) {
+      const auto first = quantized.begin() + route * shape_.h_cols();
+      features.insert(features.end(), first, first + c_.intermediate_size);
+    }
+    oracle_.expect_rows(features, rows(), shape_.row_dtype);
+    for (const std::int32_t counter : counters_.download())
+      EXPECT_EQ(counter, 0);
+  }
+
+  MoeDecodeConfig config;
+
+ private:
+  LayerCase c_;
+  LayerStep& step_;
+  Oracle oracle_;
+  MoeDecodeShape shape_;
+  FoldedMatrix gate_up_, down_;
+  E4m3Rows x_, h_;
+  DeviceArray<float> h_f32_;
+  DeviceArray<std::byte> rows_;
+  DeviceArray<std::int32_t> counters_;
 };
 
 /// The sum that a product of one row of ones with `tokens` (E4M3 codes of 128 columns) gives.
@@ -449,6 +653,38 @@ void expect_layer(const LayerCase& c) {
       }
     }
   }
+}
+
+void expect_decoded_layer(const LayerCase& c) {
+  const unsigned seed = std::random_device()();
+  LayerStep step(c, seed);
+  for (const MoeDecodeTile& tile : list_moe_decode_tiles()) {
+    const DType row_dtype = tile.row_groups == 4 ? DType::kBf16 : DType::kF32;
+    const DecodedExperts experts(c, step, tile, row_dtype);
+    SCOPED_TRACE(testing::Message() << experts.config.to_string() << ", seed " << seed);
+    experts.run(0xFF);
+    experts.expect_stages();
+    const auto rows = experts.rows();
+    for (const int poison : {0x00, 0x7F, 0xFF}) {
+      experts.run(poison);
+      EXPECT_TRUE(rows == experts.rows());
+    }
+  }
+}
+
+TEST(MoeDecodeE4m3, MeetsTheBoundForEveryDistributionOfRows) {
+  HALFBYTE_NEED_HOPPER();
+  test::for_each_distribution(expect_decoded_layer);
+}
+
+TEST(MoeDecodeE4m3, MeetsTheBoundForEveryActivationAndTail) {
+  HALFBYTE_NEED_HOPPER();
+  test::for_each_activation_and_tail(expect_decoded_layer);
+}
+
+TEST(MoeDecodeE4m3, MeetsTheBoundForManyTiles) {
+  HALFBYTE_NEED_HOPPER();
+  expect_decoded_layer(test::many_tiles());
 }
 
 TEST(GroupedGemmFp8, MeetsTheBoundForEveryDistributionOfRows) {

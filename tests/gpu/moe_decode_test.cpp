@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/sm90/moe_decode_bf16_nvfp4.h"
+#include "kernels/cuda/sm90/moe_decode_nvfp4.h"
 
 #include <cstring>
 
@@ -31,13 +31,13 @@ class Decode {
          const cuda::QuantizeScale* h_scale = nullptr)
       : step_(step) {
     shape = {c.num_experts, c.hidden_size, c.intermediate_size, c.activation.gated(), row_dtype};
-    shape.quantized_h = h_scale != nullptr;
+    if (h_scale != nullptr) shape.tokens = DecodeTokens::kGrid;
     config = make_config(shape, tile, device::read_properties(0).value());
     const auto routes = static_cast<std::size_t>(step.num_routes());
     h = {routes * static_cast<std::size_t>(shape.h_cols()), step.stream};
     rows = {routes * static_cast<std::size_t>(c.hidden_size) * (row_dtype == DType::kF32 ? 4 : 2),
             step.stream};
-    counters = {static_cast<std::size_t>(c.num_experts) + 2, step.stream};
+    counters = {static_cast<std::size_t>(shape.num_counters()), step.stream};
     EXPECT_TRUE(reset_counters(shape, counters.data(), step.stream.handle()).ok());
     args = {step.x.data(),
             step.route_row.data(),

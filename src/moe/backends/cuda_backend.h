@@ -139,6 +139,22 @@ std::vector<StepRange<Step>> list_steps(std::int64_t capacity_tokens, Choose cho
   return ranges;
 }
 
+/// The most tokens, up to `capacity_tokens`, that `holds` holds for, as it does for all below.
+template <typename Holds>
+std::int64_t most_tokens(std::int64_t capacity_tokens, Holds holds) {
+  std::int64_t low = 0;
+  std::int64_t high = capacity_tokens;
+  while (low < high) {
+    const std::int64_t middle = low + (high - low + 1) / 2;
+    if (holds(middle)) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
 /// A line for each range: ExpertPlan::kernels.
 template <typename Step>
 std::vector<std::string> describe_steps(const std::vector<StepRange<Step>>& ranges) {

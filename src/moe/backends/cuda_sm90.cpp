@@ -44,10 +44,10 @@ Status quantize_tokens(const Launch& launch) {
                                   launch.stream.handle());
 }
 
-Status run_decode(const Launch& launch, const Sm90Step& step) {
+// But for what the mode adds.
+sm90::MoeDecodeArgs decode_args(const Launch& launch) {
   sm90::MoeDecodeArgs args;
   const bool gated = launch.plan.spec.activation.gated();
-  args.x = launch.x();
   args.route_row = launch.tokens.route_row;
   args.expert_offset = launch.tokens.expert_offset;
   args.expert_count = launch.tokens.expert_count;
@@ -57,9 +57,15 @@ Status run_decode(const Launch& launch, const Sm90Step& step) {
   args.alpha_up = launch.prepared.alpha_of(launch.plan, kUp);
   args.alpha_down = launch.prepared.alpha_of(launch.plan, kDown);
   args.activation = launch.plan.spec.activation;
-  args.h = launch.workspace.data + launch.at.h;
   args.rows = launch.rows;
   args.counters = launch.prepared.counters.as<std::int32_t>();
+  return args;
+}
+
+Status run_decode(const Launch& launch, const Sm90Step& step) {
+  sm90::MoeDecodeArgs args = decode_args(launch);
+  args.x = launch.x();
+  args.h = launch.workspace.data + launch.at.h;
   args.h_scale = launch.prepared.quantize_scale(1);
   return sm90::launch(step.decode_shape, step.decode_config, args, launch.stream.handle());
 }
@@ -144,7 +150,7 @@ Status quantize_fp8(const Launch& launch,
   sm90::QuantizeTokensArgs args = rows;
   args.expert_offset = launch.tokens.expert_offset;
   args.expert_count = launch.tokens.expert_count;
-  args.dst = launch.workspace.at<std::uint8_t>(operand.tiles);
+  args.dst = launch.workspace.at<std::uint8_t>(operand.values);
   args.scale = launch.workspace.at<float>(operand.scales);
   return sm90::launch_quantize_tokens(static_cast<int>(launch.plan.shard.num_local_experts),
                                       launch.max_routes(), cols, tile_tokens, args,
@@ -156,7 +162,7 @@ sm90::GroupedGemmFp8Args fp8_args(const Launch& launch,
                                   const device::DeviceBuffer& weights,
                                   const device::DeviceBuffer& row_factor) {
   sm90::GroupedGemmFp8Args args;
-  args.tokens = launch.workspace.at<std::uint8_t>(operand.tiles);
+  args.tokens = launch.workspace.at<std::uint8_t>(operand.values);
   args.token_scale = launch.workspace.at<float>(operand.scales);
   args.expert_offset = launch.tokens.expert_offset;
   args.expert_count = launch.tokens.expert_count;
@@ -175,15 +181,32 @@ Status run_fp8_gate_up(const Launch& launch, const Sm90Fp8Step& step, const Sm90
       fp8_args(launch, at.x, launch.prepared.gate_up, launch.prepared.gate_up_factor);
   args.alpha[0] = launch.prepared.alpha_of(launch.plan, gated ? kGate : kUp);
   args.alpha[1] = launch.prepared.alpha_of(launch.plan, kUp);
-  args.output = launch.workspace.data + at.h_rows;
+  args.output = launch.workspace.data + at.h_f32;
   return sm90::launch(step.gate_up, step.gate_up_config, args, launch.stream.handle());
+}
+
+Status run_fp8_decode(const Launch& launch, const Sm90Fp8Step& step, const Sm90Fp8Workspace& at) {
+  const sm90::E4m3RowsArgs x = {launch.tokens.x.data, launch.workspace.data + at.x.values,
+                                launch.workspace.at<float>(at.x.scales)};
+  HALFBYTE_RETURN_IF_ERROR(sm90::launch_e4m3_rows(
+      launch.tokens.num_rows, launch.plan.spec.hidden_size, x, launch.stream.handle()));
+  sm90::MoeDecodeArgs args = decode_args(launch);
+  args.x = x.dst;
+  args.x_block_scale = x.block_scale;
+  args.gate_up_factor = launch.prepared.gate_up_factor.as<float>();
+  args.down_factor = launch.prepared.down_factor.as<float>();
+  args.h = launch.workspace.data + at.h.values;
+  args.h_f32 = launch.workspace.at<float>(at.h_f32);
+  args.h_block_scale = launch.workspace.at<float>(at.h.scales);
+  return sm90::launch(step.decode_shape, step.decode_config, args, launch.stream.handle());
 }
 
 Status run_fp8_step(const Launch& launch, const Sm90Fp8Step& step) {
   const Sm90Fp8Workspace at = sm90_fp8_workspace(launch.plan);
+  if (step.decode) return run_fp8_decode(launch, step, at);
   HALFBYTE_RETURN_IF_ERROR(run_fp8_gate_up(launch, step, at));
   HALFBYTE_RETURN_IF_ERROR(
-      quantize_fp8(launch, {.x = launch.workspace.data + at.h_rows, .f32 = true},
+      quantize_fp8(launch, {.x = launch.workspace.data + at.h_f32, .f32 = true},
                    launch.plan.shard.intermediate_size, step.down_config.tile_tokens, at.h));
   sm90::GroupedGemmFp8Args args =
       fp8_args(launch, at.h, launch.prepared.down, launch.prepared.down_factor);
@@ -271,7 +294,8 @@ Status Sm90Backend::launch_every_step(const ExpertPlan& plan,
   const auto& experts = static_cast<const PreparedSm90Experts&>(prepared);
   if (plan.mode == ActivationMode::kW4a8) {
     for (const auto& range : list_sm90_fp8_steps(plan)) {
-      const DispatchedTokens tokens = step_without_routes(plan, range.first_tokens, workspace);
+      DispatchedTokens tokens = step_without_routes(plan, range.first_tokens, workspace);
+      tokens.x.data = workspace.data + sm90_fp8_workspace(plan).x.values;  // any rows, as below
       HALFBYTE_RETURN_IF_ERROR(
           run_fp8_step({plan, experts, tokens, nullptr, workspace, stream}, range.step));
     }

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "kernels/cuda/sm90/token_tiles.h"
 #include "moe/backends/cuda_sm90_plan.h"
 
@@ -19,28 +21,62 @@ sm90::GroupedGemmFp8Shape down_shape(const ExpertPlan& plan, const ExpectedLoad&
   return {sm90_down(plan), sm90::GemmOutput::kRows, plan.row_dtype, load.rows_per_expert()};
 }
 
-// Token tiles of `cols` columns and the scales of their blocks, for the width that needs most.
-void add_tiles(ExpertPlan& plan, const std::string& operand, std::int64_t cols) {
-  const std::size_t bytes = sm90::most_tile_bytes(sm90::list_fp8_tile_tokens(), cols, 1,
-                                                  plan.max_routes, plan.shard.num_local_experts);
-  plan.workspace.add(operand + "_tiles", bytes, kAlignment);
-  plan.workspace.add(operand + "_scales", bytes / sm90::kFp8BlockCols * sizeof(float), kAlignment);
+bool takes_decode(const ExpertPlan& plan, std::int64_t num_tokens) {
+  return expected_load(plan, num_tokens).rows_per_expert() <= sm90::kMaxFp8DecodeRowsPerExpert;
 }
 
+// Bytes of an operand of `cols` columns: `rows` of decode, or the tiles of any step's routes for
+// the width that needs most.
+struct OperandBytes {
+  std::size_t values = 0, scales = 0;
+};
+
+OperandBytes row_bytes(std::int64_t rows, std::int64_t cols) {
+  return {static_cast<std::size_t>(rows * cols * 2),
+          static_cast<std::size_t>(rows * sm90::block_scale_stride(cols)) * sizeof(float)};
+}
+
+OperandBytes tile_bytes(const ExpertPlan& plan, std::int64_t cols) {
+  const std::size_t bytes = sm90::most_tile_bytes(sm90::list_fp8_tile_tokens(), cols, 1,
+                                                  plan.max_routes, plan.shard.num_local_experts);
+  return {bytes, bytes / sm90::kFp8BlockCols * sizeof(float)};
+}
+
+void add_operand(ExpertPlan& plan,
+                 const std::string& name,
+                 const OperandBytes& decode,
+                 const OperandBytes& prefill) {
+  plan.workspace.add(name + "_e4m3", std::max(decode.values, prefill.values), kAlignment);
+  plan.workspace.add(name + "_scales", std::max(decode.scales, prefill.scales), kAlignment);
+}
+
+// Of decode and of prefill never both live.
 void lay_out(ExpertPlan& plan) {
+  const std::int64_t capacity = plan.capacity_tokens;
+  const std::int64_t decode_tokens =
+      most_tokens(capacity, [&plan](std::int64_t n) { return takes_decode(plan, n); });
+  const std::int64_t decode_routes = decode_tokens * plan.spec.top_k;
+  const std::int64_t h_cols = sm90_decode_shape(plan, {}).h_cols();
+  OperandBytes x_tiles;
+  OperandBytes h_tiles;
+  std::int64_t h_values = decode_routes * h_cols;
+  if (decode_tokens < capacity) {
+    x_tiles = tile_bytes(plan, sm90_gate_up(plan).padded_cols());
+    h_tiles = tile_bytes(plan, sm90_down(plan).padded_cols());
+    h_values = std::max(h_values, plan.max_routes * plan.shard.intermediate_size);
+  }
   plan.workspace = {};
   add_step_without_routes(plan);
-  add_tiles(plan, "x", sm90_gate_up(plan).padded_cols());
-  plan.workspace.add(
-      "h", static_cast<std::size_t>(plan.max_routes * plan.shard.intermediate_size) * sizeof(float),
-      kAlignment);
-  add_tiles(plan, "h", sm90_down(plan).padded_cols());
+  add_operand(plan, "x", row_bytes(decode_tokens, plan.spec.hidden_size), x_tiles);
+  plan.workspace.add("h_f32", static_cast<std::size_t>(h_values) * sizeof(float), kAlignment);
+  add_operand(plan, "h", row_bytes(decode_routes, h_cols), h_tiles);
 }
 
 }  // namespace
 
 Status plan_sm90_fp8(ExpertPlan& plan) {
   const device::Properties properties = properties_of(plan.limits);
+  HALFBYTE_RETURN_IF_ERROR(can_run(sm90_decode_shape(plan, {}), properties));
   HALFBYTE_RETURN_IF_ERROR(can_run(gate_up_shape(plan, {}), properties));
   HALFBYTE_RETURN_IF_ERROR(can_run(down_shape(plan, {}), properties));
   if (!plan.tactics.empty()) {
@@ -61,6 +97,12 @@ Sm90Fp8Step choose_sm90_fp8_step(const ExpertPlan& plan, std::int64_t num_tokens
   const device::Properties properties = properties_of(plan.limits);
   const ExpectedLoad load = expected_load(plan, num_tokens);
   Sm90Fp8Step step;
+  step.decode = takes_decode(plan, num_tokens);
+  if (step.decode) {
+    step.decode_shape = sm90_decode_shape(plan, load);
+    step.decode_config = select_config(step.decode_shape, properties);
+    return step;
+  }
   step.gate_up = gate_up_shape(plan, load);
   step.down = down_shape(plan, load);
   step.gate_up_config = select_config(step.gate_up, properties);
@@ -75,17 +117,19 @@ std::vector<StepRange<Sm90Fp8Step>> list_sm90_fp8_steps(const ExpertPlan& plan) 
 }
 
 std::string Sm90Fp8Step::to_string() const {
+  if (decode) return decode_config.to_string() + ", after e4m3_rows";
   return gate_up_config.to_string() + ", twice, quantize_tokens before each";
 }
 
 bool Sm90Fp8Step::launches_the_same(const Sm90Fp8Step& other) const {
-  return gate_up_config == other.gate_up_config && down_config == other.down_config;
+  return decode == other.decode && decode_config == other.decode_config &&
+         gate_up_config == other.gate_up_config && down_config == other.down_config;
 }
 
 Sm90Fp8Workspace sm90_fp8_workspace(const ExpertPlan& plan) {
   std::size_t next = 1;  // after the step without routes
   Sm90Fp8Workspace at;
-  for (std::size_t* offset : {&at.x.tiles, &at.x.scales, &at.h_rows, &at.h.tiles, &at.h.scales})
+  for (std::size_t* offset : {&at.x.values, &at.x.scales, &at.h_f32, &at.h.values, &at.h.scales})
     *offset = plan.workspace.entries()[next++].offset;
   return at;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/cuda/sm90/grouped_gemm_fp8_nvfp4.h"
+#include "kernels/cuda/sm90/moe_decode_nvfp4.h"
 #include "moe/backends/cuda_backend.h"
 #include "moe/expert_backend.h"
 
@@ -21,7 +22,10 @@ Status plan_sm90_fp8(ExpertPlan& plan);
 
 /// What a step launches, with a quantiser before each.
 struct Sm90Fp8Step {
-  sm90::GroupedGemmFp8Shape gate_up, down;
+  bool decode = true;  // both GEMMs in one launch; else one grouped GEMM after the other
+  sm90::MoeDecodeShape decode_shape;
+  sm90::MoeDecodeConfig decode_config;
+  sm90::GroupedGemmFp8Shape gate_up, down;  // of !decode
   sm90::GroupedGemmFp8Config gate_up_config, down_config;
 
   std::string to_string() const;
@@ -35,11 +39,11 @@ std::vector<StepRange<Sm90Fp8Step>> list_sm90_fp8_steps(const ExpertPlan& plan);
 
 /// Where the plan's workspace holds what.
 struct Sm90Fp8Operand {
-  std::size_t tiles = 0, scales = 0;  // token tiles, and the scales of their blocks
+  std::size_t values = 0, scales = 0;  // token tiles, of decode rows; the scales of their blocks
 };
 struct Sm90Fp8Workspace {
   Sm90Fp8Operand x, h;
-  std::size_t h_rows = 0;  // fp32 [routes, I]
+  std::size_t h_f32 = 0;  // [routes, I], of decode padded
 };
 Sm90Fp8Workspace sm90_fp8_workspace(const ExpertPlan& plan);
 

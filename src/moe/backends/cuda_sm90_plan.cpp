@@ -23,15 +23,9 @@ Status refuse(std::string_view what) {
   return {StatusCode::kUnsupported, fmt::format("cuda_sm90: {}", what)};
 }
 
-sm90::MoeDecodeShape decode_shape(const ExpertPlan& plan, const ExpectedLoad& load) {
-  return {.num_local_experts = static_cast<int>(plan.shard.num_local_experts),
-          .hidden_size = plan.spec.hidden_size,
-          .intermediate_size = plan.shard.intermediate_size,
-          .gated = plan.spec.activation.gated(),
-          .row_dtype = plan.row_dtype,
-          .expected_rows = load.rows,
-          .expected_experts = load.experts,
-          .quantized_h = plan.mode == ActivationMode::kW4a4};
+sm90::DecodeTokens decode_tokens(ActivationMode mode) {
+  if (mode == ActivationMode::kW4a8) return sm90::DecodeTokens::kE4m3;
+  return mode == ActivationMode::kW4a4 ? sm90::DecodeTokens::kGrid : sm90::DecodeTokens::kBf16;
 }
 
 bool is_dynamic(const ExpertPlan& plan) {
@@ -88,21 +82,6 @@ bool may_prefill(const ExpertPlan& plan, std::int64_t num_tokens) {
              sm90::kMaxDecodeRowsPerExpert;
 }
 
-// Tokens of the largest step that may take decode: rows per expert grow with the tokens.
-std::int64_t max_decode_tokens(const ExpertPlan& plan) {
-  std::int64_t low = 0;
-  std::int64_t high = plan.capacity_tokens;
-  while (low < high) {
-    const std::int64_t middle = low + (high - low + 1) / 2;
-    if (may_decode(plan, middle)) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  return low;
-}
-
 // Bytes of the tiles of any step's routes, for the width that needs most.
 std::size_t tile_bytes(const ExpertPlan& plan, std::int64_t cols) {
   return sm90::most_tile_bytes(list_sm90_tile_tokens(plan), cols, 2, plan.max_routes,
@@ -129,7 +108,8 @@ struct Reach {
 
 Reach reach_of(const ExpertPlan& plan) {
   const std::int64_t capacity = plan.capacity_tokens;
-  Reach reach = {max_decode_tokens(plan), capacity > 0 && may_prefill(plan, capacity)};
+  Reach reach = {most_tokens(capacity, [&plan](std::int64_t n) { return may_decode(plan, n); }),
+                 capacity > 0 && may_prefill(plan, capacity)};
   for (const auto& [num_tokens, name] : plan.tactics) {
     const bool decode = find_sm90_tactic(name)->decode;  // checked
     if (decode) reach.decode_tokens = std::max(reach.decode_tokens, std::min(num_tokens, capacity));
@@ -142,7 +122,7 @@ Reach reach_of(const ExpertPlan& plan) {
 void lay_out(ExpertPlan& plan) {
   const Reach reach = reach_of(plan);
   auto h_bytes = static_cast<std::size_t>(reach.decode_tokens * plan.spec.top_k *
-                                          decode_shape(plan, {}).h_cols() * 2);
+                                          sm90_decode_shape(plan, {}).h_cols() * 2);
   std::size_t x_tile_bytes = 0;
   if (reach.prefill) {
     h_bytes = std::max(h_bytes, tile_bytes(plan, sm90_down(plan).padded_cols()));
@@ -161,7 +141,7 @@ Status check_options(const ExpertPlan& request) {
 }
 
 Status check_kernels(const ExpertPlan& plan) {
-  HALFBYTE_RETURN_IF_ERROR(can_run(decode_shape(plan, {}), properties_of(plan.limits)));
+  HALFBYTE_RETURN_IF_ERROR(can_run(sm90_decode_shape(plan, {}), properties_of(plan.limits)));
   if (!is_dynamic(plan)) return {};
   HALFBYTE_RETURN_IF_ERROR(check_prefill(plan));
   if (plan.shard.intermediate_size <= sm90::kMaxActivateCols) return {};
@@ -199,7 +179,7 @@ Sm90Step make_step(const ExpertPlan& plan,
   Sm90Step step;
   step.decode = tactic ? tactic->decode : takes_decode(plan, num_tokens);
   if (step.decode) {
-    step.decode_shape = decode_shape(plan, load);
+    step.decode_shape = sm90_decode_shape(plan, load);
     step.decode_config = tactic ? make_config(step.decode_shape, tactic->tile(), properties)
                                 : select_config(step.decode_shape, properties);
     return step;
@@ -296,14 +276,23 @@ std::vector<Sm90Range> list_sm90_steps(const ExpertPlan& plan) {
   });
 }
 
+sm90::MoeDecodeShape sm90_decode_shape(const ExpertPlan& plan, const ExpectedLoad& load) {
+  return {.num_local_experts = static_cast<int>(plan.shard.num_local_experts),
+          .hidden_size = plan.spec.hidden_size,
+          .intermediate_size = plan.shard.intermediate_size,
+          .gated = plan.spec.activation.gated(),
+          .row_dtype = plan.row_dtype,
+          .expected_rows = load.rows,
+          .expected_experts = load.experts,
+          .tokens = decode_tokens(plan.mode)};
+}
+
 sm90::WeightLayout sm90_gate_up(const ExpertPlan& plan) {
-  const sm90::WeightLayout layout = decode_shape(plan, {}).gate_up();
-  return plan.mode == ActivationMode::kW4a8 ? sm90::fp8_layout(layout.shape) : layout;
+  return sm90_decode_shape(plan, {}).gate_up();
 }
 
 sm90::WeightLayout sm90_down(const ExpertPlan& plan) {
-  const sm90::WeightLayout layout = decode_shape(plan, {}).down();
-  return plan.mode == ActivationMode::kW4a8 ? sm90::fp8_layout(layout.shape) : layout;
+  return sm90_decode_shape(plan, {}).down();
 }
 
 Sm90Workspace sm90_workspace(const ExpertPlan& plan) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kernels/cuda/sm90/grouped_gemm_bf16_nvfp4.h"
-#include "kernels/cuda/sm90/moe_decode_bf16_nvfp4.h"
+#include "kernels/cuda/sm90/moe_decode_nvfp4.h"
 #include "moe/backends/cuda_backend.h"
 #include "moe/expert_backend.h"
 
@@ -50,6 +50,9 @@ std::vector<Sm90Range> list_sm90_steps(const ExpertPlan& plan);
 /// What is worth measuring for each bucket (names: cuda_sm90_tactics.h): every tile of the kernel
 /// that the plan chooses, and of the other one near their crossover.
 std::vector<TacticList> list_sm90_tactics(const ExpertPlan& plan);
+
+/// The experts as the decode kernel takes them in the plan's mode, for a step of that load.
+sm90::MoeDecodeShape sm90_decode_shape(const ExpertPlan& plan, const ExpectedLoad& load);
 
 /// The experts' matrices as they are prepared.
 sm90::WeightLayout sm90_gate_up(const ExpertPlan& plan);

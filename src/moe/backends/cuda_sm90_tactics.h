@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/cuda/sm90/moe_decode_bf16_nvfp4.h"
+#include "kernels/cuda/sm90/moe_decode_nvfp4.h"
 
 namespace halfbyte {
 

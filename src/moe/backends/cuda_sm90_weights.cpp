@@ -98,8 +98,9 @@ Result<std::unique_ptr<PreparedSm90Experts>> allocate_sm90_experts(
   HALFBYTE_ASSIGN_OR_RETURN(prepared->alpha, DeviceBuffer::allocate(3 * experts * sizeof(float)));
   HALFBYTE_ASSIGN_OR_RETURN(prepared->quantize,
                             DeviceBuffer::allocate(2 * sizeof(cuda::QuantizeScale)));
+  const auto num_counters = static_cast<std::size_t>(sm90_decode_shape(plan, {}).num_counters());
   HALFBYTE_ASSIGN_OR_RETURN(prepared->counters,
-                            DeviceBuffer::allocate((experts + 2) * sizeof(std::int32_t)));
+                            DeviceBuffer::allocate(num_counters * sizeof(std::int32_t)));
   if (plan.mode == ActivationMode::kW4a8) HALFBYTE_RETURN_IF_ERROR(allocate_fp8(plan, *prepared));
   prepared->staging = std::move(staging);
   return prepared;
@@ -140,10 +141,8 @@ Status set_sm90_scales(const ExpertPlan& plan,
   const std::array quantize = {cuda::make_quantize_scale(scales.s1),
                                cuda::make_quantize_scale(scales.s2)};
   HALFBYTE_RETURN_IF_ERROR(prepared.quantize.upload(std::as_bytes(std::span(quantize)), 0, stream));
-  sm90::MoeDecodeShape shape;
-  shape.num_local_experts = static_cast<int>(plan.shard.num_local_experts);
-  HALFBYTE_RETURN_IF_ERROR(
-      reset_counters(shape, prepared.counters.as<std::int32_t>(), stream.handle()));
+  HALFBYTE_RETURN_IF_ERROR(reset_counters(sm90_decode_shape(plan, {}),
+                                          prepared.counters.as<std::int32_t>(), stream.handle()));
   return stream.synchronize();
 }
 

@@ -30,7 +30,7 @@ struct PreparedSm90Experts : PreparedExpertWeights {
   device::DeviceBuffer down;      // sm90_down(plan)
   device::DeviceBuffer alpha;     // float [3, L]: by_projection()
   device::DeviceBuffer quantize;  // cuda::QuantizeScale [2]: of x, of h
-  device::DeviceBuffer counters;  // int32 [L + 2], zero between launches
+  device::DeviceBuffer counters;  // int32, of the decode kernel; zero between launches
   // w4a8: float [L, rows] of gate_up and down, what the power of two of each row is undone with.
   device::DeviceBuffer gate_up_factor, down_factor;
   device::DeviceBuffer blocks_below;  // w4a8: uint64, PrepareFp8WeightsArgs::num_blocks_below

@@ -56,7 +56,7 @@ TEST(CudaPlan, StatesItsFormats) {
   const std::string text = describe(*plan);
   EXPECT_THAT(text, HasSubstr("device: CUDA device 0, compute capability 9.0, 132"));
   EXPECT_THAT(text, HasSubstr("activation math: hardware exp2"));
-  EXPECT_THAT(text, HasSubstr("kernels: from 1 tokens: moe_decode_bf16_nvfp4"));
+  EXPECT_THAT(text, HasSubstr("kernels: from 1 tokens: moe_decode_nvfp4"));
   spec.y_dtype = DType::kF32;
   EXPECT_EQ(plan_of(spec, 64)->experts.row_dtype, DType::kF32);
 }
@@ -157,7 +157,8 @@ TEST(CudaPlan, QuantizedModesChooseTheirKernels) {
   const auto fixed = plan_of(deepseek(), 4096, kH200, in_mode(ActivationMode::kW4a4));
   ASSERT_TRUE(fixed.ok()) << refusal(fixed);
   EXPECT_TRUE(choose_sm90_step(fixed->experts, 64).decode);
-  EXPECT_TRUE(choose_sm90_step(fixed->experts, 64).decode_shape.quantized_h);
+  EXPECT_TRUE(choose_sm90_step(fixed->experts, 64).decode_shape.tokens ==
+              sm90::DecodeTokens::kGrid);
   const Sm90Step prefill = choose_sm90_step(fixed->experts, 1024);
   EXPECT_EQ(prefill.gate_up.output, sm90::GemmOutput::kQuantized);
   EXPECT_EQ(prefill.gate_up_config.tile_tokens, 96);
@@ -207,7 +208,8 @@ TEST(CudaPlan, DynamicScalesHaveLimitsOfTheirOwn) {
               HasSubstr("w4a4_dynamic takes an intermediate size up to 32768, got 32784"));
 }
 
-// w4a8: other weights, other kernels, and room for the tiles of both operands and h between them.
+// w4a8: other weights, other kernels, and room for both operands, as rows or as tiles, and h
+// between them.
 TEST(CudaPlan, Fp8StatesItsFormatsAndHasRoom) {
   const auto plan = plan_of(deepseek(), 700, kH200, in_mode(ActivationMode::kW4a8));
   ASSERT_TRUE(plan.ok()) << refusal(plan);
@@ -215,7 +217,9 @@ TEST(CudaPlan, Fp8StatesItsFormatsAndHasRoom) {
   EXPECT_EQ(experts.x_format, "e4m3");
   EXPECT_EQ(experts.h_format, "e4m3");
   EXPECT_THAT(experts.prepared_layout, HasSubstr("sm90_fp8_fragment"));
-  EXPECT_EQ(choose_sm90_fp8_step(experts, 64).gate_up_config.tile_tokens, 64);
+  EXPECT_THAT(experts.kernels.front(), HasSubstr("moe_decode_nvfp4: 128 rows x 8 tokens"));
+  EXPECT_THAT(experts.kernels.front(), HasSubstr("after e4m3_rows"));
+  EXPECT_EQ(choose_sm90_fp8_step(experts, 700).gate_up_config.tile_tokens, 64);
   EXPECT_THAT(experts.kernels.back(), HasSubstr("grouped_gemm_fp8_nvfp4: 128 rows x 64 tokens"));
   test::expect_no_overlap(experts.workspace, 64);
   const auto bytes = [&experts](std::size_t entry) {
@@ -224,6 +228,14 @@ TEST(CudaPlan, Fp8StatesItsFormatsAndHasRoom) {
   EXPECT_EQ(bytes(3), std::int64_t{5600} * 2048 * 4);  // h
   for (std::int64_t tokens = 1; tokens <= 700; tokens += 3) {
     const Sm90Fp8Step step = choose_sm90_fp8_step(experts, tokens);
+    if (step.decode) {
+      EXPECT_LE(tokens * 7168 * 2, bytes(1)) << tokens;
+      EXPECT_LE(tokens * sm90::block_scale_stride(7168) * 4, bytes(2)) << tokens;
+      EXPECT_LE(tokens * 8 * step.decode_shape.h_cols() * 4, bytes(3)) << tokens;
+      EXPECT_LE(tokens * 8 * step.decode_shape.h_cols() * 2, bytes(4)) << tokens;
+      EXPECT_LE(tokens * 8 * sm90::block_scale_stride(2048) * 4, bytes(5)) << tokens;
+      continue;
+    }
     const sm90::TokenTiles x = {step.gate_up_config.tile_tokens, 7168, 1};
     EXPECT_LE(x.max_tiles(tokens * 8, 256) * x.tile_bytes(), bytes(1)) << tokens;
     EXPECT_LE(x.max_tiles(tokens * 8, 256) * x.tile_bytes() / 32, bytes(2)) << tokens;

@@ -21,8 +21,8 @@ __device__ __forceinline__ void decode_fp8_word(std::uint32_t word,
   constexpr int kAOrBAndC = 0xF8;
   const std::uint32_t select = word & 0x77777777U;
   first = ptx::lop3<kAOrBAndC>(ptx::permute_bytes(table.low, table.high, select), word, kSigns);
-  last = ptx::lop3<kAOrBAndC>(ptx::permute_bytes(table.low, table.high, select >> 16), word << 4,
-                              kSigns);
+  last = ptx::lop3<kAOrBAndC>(ptx::permute_bytes(table.low, table.high, ptx::high_half(select)),
+                              word << 4, kSigns);
 }
 
 /// A lane's 16 bytes of a cell: the A registers of two k32 steps of one m16 tile. Bytes 0 and 1 of
@@ -36,6 +36,20 @@ __device__ __forceinline__ void decode_fp8_tile(uint4 words,
   const sm90::Fp8Table bottom = sm90::fp8_table(scales >> 8);
   decode_fp8_word(words.z, bottom, a[1], a[3]);
   decode_fp8_word(words.w, bottom, a[5], a[7]);
+}
+
+/// The same in fp16: the A registers of four k16 steps.
+__device__ __forceinline__ void decode_fp8_tile_to_f16(uint4 words,
+                                                       std::uint32_t scales,
+                                                       std::uint32_t* a) {
+  std::uint32_t e4m3[8];
+  decode_fp8_tile(words, scales, e4m3);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    // Four columns of row r (even i) or r + 8: a pair of each half of the step's columns.
+    std::uint32_t* const step = a + i / 2 * 4 + i % 2;
+    ptx::widen_e4m3(e4m3[i], step[0], step[2]);
+  }
 }
 
 }  // namespace halfbyte::cuda

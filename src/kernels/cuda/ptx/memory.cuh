@@ -123,6 +123,16 @@ __device__ __forceinline__ void add_release(std::int32_t* pointer, std::int32_t 
   asm volatile("red.release.gpu.global.add.s32 [%0],%1;" ::"l"(pointer), "r"(value) : "memory");
 }
 
+/// The value before; orders this thread's accesses on both sides.
+__device__ __forceinline__ int add_acquire_release(std::int32_t* pointer, std::int32_t value) {
+  std::int32_t v;
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0,[%1],%2;"
+               : "=r"(v)
+               : "l"(pointer), "r"(value)
+               : "memory");
+  return v;
+}
+
 /// Shared memory written by ordinary stores becomes visible to the tensor cores and bulk copies.
 __device__ __forceinline__ void fence_async_proxy() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

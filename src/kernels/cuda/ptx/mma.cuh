@@ -20,6 +20,28 @@ __device__ __forceinline__ void mma_16x8x16(float (&d)[4],
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/// The same of fp16.
+__device__ __forceinline__ void mma_16x8x16_f16(float (&d)[4],
+                                                const std::uint32_t* a,
+                                                std::uint32_t b0,
+                                                std::uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/// Four E4M3 values as two pairs of fp16, which holds every one.
+__device__ __forceinline__ void widen_e4m3(std::uint32_t four,
+                                           std::uint32_t& first,
+                                           std::uint32_t& last) {
+  asm("{.reg .b16 low, high; mov.b32 {low, high}, %2;"
+      " cvt.rn.f16x2.e4m3x2 %0, low; cvt.rn.f16x2.e4m3x2 %1, high;}"
+      : "=r"(first), "=r"(last)
+      : "r"(four));
+}
+
 /// Product of two bf16 pairs; keeps subnormal inputs.
 __device__ __forceinline__ std::uint32_t mul_bf16x2(std::uint32_t a, std::uint32_t b) {
   std::uint32_t r;
@@ -46,6 +68,12 @@ __device__ __forceinline__ std::uint32_t permute_bytes(std::uint32_t a,
                                                        std::uint32_t selector) {
   std::uint32_t r;
   asm("prmt.b32 %0,%1,%2,%3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
+  return r;
+}
+
+__device__ __forceinline__ std::uint32_t high_half(std::uint32_t v) {
+  std::uint32_t r;
+  asm("mul.hi.u32 %0,%1,%2;" : "=r"(r) : "r"(v), "r"(0x10000));
   return r;
 }
 

@@ -26,6 +26,10 @@ namespace halfbyte::sm90::grouped_gemm_fp8 {
 template <int kTileTokens>
 struct Widths;
 template <>
+struct Widths<16> {
+  using List = WidthList<16>;
+};
+template <>
 struct Widths<64> {
   using List = WidthList<64, 48, 32, 16>;
 };

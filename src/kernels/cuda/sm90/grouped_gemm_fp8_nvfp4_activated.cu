@@ -6,6 +6,8 @@ namespace halfbyte::sm90::grouped_gemm_fp8 {
 template <>
 KernelPointer find_kernel<GemmOutput::kActivated>(int tile_tokens) {
   switch (tile_tokens) {
+    case 16:
+      return grouped_gemm_fp8_kernel<16, GemmOutput::kActivated>;
     case 64:
       return grouped_gemm_fp8_kernel<64, GemmOutput::kActivated>;
     case 160:

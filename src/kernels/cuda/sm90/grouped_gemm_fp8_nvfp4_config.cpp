@@ -6,10 +6,16 @@
 namespace halfbyte::sm90 {
 namespace {
 
-constexpr int kTileTokens[] = {64, 160};
+constexpr int kTileTokens[] = {16, 64, 160};
 
-/// Up to this many rows an expert on average, few have more than 64.
-constexpr double kMaxNarrowRows = 52;
+/// Up to this many rows an expert on average, few have more than 16, or than 64.
+constexpr double kMaxRowsOf16 = 10;
+constexpr double kMaxRowsOf64 = 52;
+
+int choose_tile_tokens(double rows_per_expert) {
+  if (rows_per_expert <= kMaxRowsOf16) return 16;
+  return rows_per_expert <= kMaxRowsOf64 ? 64 : 160;
+}
 
 }  // namespace
 
@@ -44,7 +50,7 @@ GroupedGemmFp8Config make_config(const GroupedGemmFp8Shape& shape,
 
 GroupedGemmFp8Config select_config(const GroupedGemmFp8Shape& shape,
                                    const device::Properties& limits) {
-  return make_config(shape, shape.rows_per_expert <= kMaxNarrowRows ? 64 : 160, limits);
+  return make_config(shape, choose_tile_tokens(shape.rows_per_expert), limits);
 }
 
 }  // namespace halfbyte::sm90

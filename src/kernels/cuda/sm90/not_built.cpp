@@ -2,10 +2,11 @@
 //
 // The launches of this folder in a build without CUDA. Their plans are the real ones.
 #include "kernels/cuda/sm90/activate_tiles.h"
+#include "kernels/cuda/sm90/e4m3_rows.h"
 #include "kernels/cuda/sm90/grid_tokens.h"
 #include "kernels/cuda/sm90/grouped_gemm_bf16_nvfp4.h"
 #include "kernels/cuda/sm90/grouped_gemm_fp8_nvfp4.h"
-#include "kernels/cuda/sm90/moe_decode_bf16_nvfp4.h"
+#include "kernels/cuda/sm90/moe_decode_nvfp4.h"
 #include "kernels/cuda/sm90/prepare_weights.h"
 #include "kernels/cuda/sm90/token_tiles.h"
 
@@ -59,6 +60,12 @@ Status launch_quantize_tokens(int /*num_experts*/,
                               int /*tile_tokens*/,
                               const QuantizeTokensArgs& /*args*/,
                               CUstream_st* /*stream*/) {
+  return not_built();
+}
+Status launch_e4m3_rows(std::int64_t /*num_rows*/,
+                        std::int64_t /*cols*/,
+                        const E4m3RowsArgs& /*args*/,
+                        CUstream_st* /*stream*/) {
   return not_built();
 }
 Status launch_gather_tokens(int /*num_experts*/,

@@ -8,23 +8,22 @@
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/common/load_values.cuh"
 #include "kernels/cuda/ptx/memory.cuh"
+#include "kernels/cuda/sm90/e4m3_blocks.cuh"
 #include "kernels/cuda/sm90/tile_rows.cuh"
 
 namespace halfbyte::sm90 {
 namespace {
 
 constexpr int kNumThreads = 256;
+constexpr int kNumWarps = kNumThreads / 32;
 constexpr int kBlockCols = kFp8BlockCols;  // that share a scale
-constexpr int kLaneCols = 16;
-
-constexpr int kRoundBlocks = 4;  // of a warp
 
 struct Params {
   QuantizeTokensArgs args;
   TokenTiles tiles;
   int num_experts;
   int cols;
-  int part_blocks;  // of a row, that a warp takes; a multiple of kRoundBlocks
+  int part_blocks;  // of a row, that a warp takes; a multiple of kWarpBlocks
 };
 
 __device__ __forceinline__ void load_columns(const float* row, float (&v)[kLaneCols]) {
@@ -32,60 +31,6 @@ __device__ __forceinline__ void load_columns(const float* row, float (&v)[kLaneC
 }
 __device__ __forceinline__ void load_columns(const __nv_bfloat16* row, float (&v)[kLaneCols]) {
   cuda::load_bf16(row, v);
-}
-
-/// The scale of a block from the columns of its eight lanes: amax / 448 over what is finite, 0 when
-/// that is below 2^-100.
-__device__ __forceinline__ float block_scale(const float (&v)[kLaneCols]) {
-  float amax = 0.0F;
-#pragma unroll
-  for (const float value : v)
-    amax = isfinite(value) ? fmaxf(amax, fabsf(value)) : amax;
-#pragma unroll
-  for (int d = 1; d < 8; d *= 2)
-    amax = fmaxf(amax, __shfl_xor_sync(~0U, amax, d));
-  return amax < 0x1p-100F ? 0.0F : __fdiv_rn(amax, 448.0F);
-}
-
-/// From this scale on a quotient takes a few steps.
-constexpr float kLeastScaleOfSteps = 0x1p-60F;
-
-/// value / scale as IEEE division rounds. With the reciprocal rounded to nearest, one Newton step
-/// is that, unless the remainder underflows; it loses the sign of zeros. Scales so small take the
-/// division itself, and a scale of 0 makes everything 0.
-template <bool kBySteps>
-__device__ __forceinline__ float divide(float value, float scale, float reciprocal) {
-  if constexpr (kBySteps) {
-    const float quotient = value * reciprocal;
-    const float result = __fmaf_rn(__fmaf_rn(-quotient, scale, value), reciprocal, quotient);
-    return __uint_as_float(__float_as_uint(result) | (__float_as_uint(value) & 0x80000000U));
-  } else {
-    return scale == 0.0F ? 0.0F : __fdiv_rn(value, scale);
-  }
-}
-
-/// The codes of 16 columns, in order. NaN stays, and what is infinite becomes it.
-template <bool kBySteps>
-__device__ __forceinline__ void encode(const float (&v)[kLaneCols],
-                                       float scale,
-                                       std::uint32_t (&words)[4]) {
-  const float reciprocal = kBySteps ? 1.0F / scale : 0.0F;
-  std::uint16_t pairs[kLaneCols / 2];
-#pragma unroll
-  for (int i = 0; i < kLaneCols; i += 2) {
-    float scaled[2];
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const float quotient = divide<kBySteps>(v[i + j], scale, reciprocal);
-      scaled[j] = isfinite(v[i + j]) ? quotient : __uint_as_float(0x7FFFFFFFU);
-    }
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0,%1,%2;"
-        : "=h"(pairs[i / 2])
-        : "f"(scaled[1]), "f"(scaled[0]));
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i)
-    words[i] = pairs[2 * i] | static_cast<std::uint32_t>(pairs[2 * i + 1]) << 16;
 }
 
 /// Word i of lane j of each four lanes becomes word j of lane i.
@@ -117,21 +62,15 @@ __device__ __forceinline__ void quantize_blocks(
     const Params& p, const T* row, int tile, int token, int first_block, int end_block) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll 2
-  for (int first = first_block; first < end_block; first += kRoundBlocks) {
+  for (int first = first_block; first < end_block; first += kWarpBlocks) {
     const int block = first + lane / 8;
     const int col = block * kBlockCols + lane % 8 * kLaneCols;
     float v[kLaneCols] = {};
     if (col < p.cols) load_columns(row + col, v);
-    const float scale = block_scale(v);
-    std::uint32_t words[4];
-    if (scale >= kLeastScaleOfSteps)
-      encode<true>(v, scale, words);
-    else
-      encode<false>(v, scale, words);
-    __syncwarp();
+    E4m3Block quantized = quantize_block(v);
     // A lane's word i belongs to chunk i of its 64 columns; lane j then holds chunk j.
-    transpose_4x4(words);
-    if (block < end_block) store_chunk(p, tile, token, block, words, scale);
+    transpose_4x4(quantized.words);
+    if (block < end_block) store_chunk(p, tile, token, block, quantized.words, quantized.scale);
   }
 }
 
@@ -139,7 +78,7 @@ __device__ __forceinline__ void quantize_blocks(
 __device__ __forceinline__ void clear_blocks(
     const Params& p, int tile, int token, int first_block, int end_block) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  for (int block = first_block + lane / 8; block < end_block; block += kRoundBlocks)
+  for (int block = first_block + lane / 8; block < end_block; block += kWarpBlocks)
     store_chunk(p, tile, token, block, {}, 0.0F);
 }
 
@@ -156,9 +95,8 @@ __global__ void __launch_bounds__(kNumThreads, 4)
   const int first_block = static_cast<int>(blockIdx.y) * p.part_blocks;
   const int end_block =
       min(first_block + p.part_blocks, static_cast<int>(p.tiles.cols) / kBlockCols);
-  const int warp = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) / 32;
-  const int num_warps = static_cast<int>(gridDim.x * blockDim.x) / 32;
-  for_each_tile_row(tiles, p.tiles, p.num_experts, warp, num_warps, [&](const TileRow& row) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  for_each_tile_row(tiles, p.tiles, p.num_experts, warp, kNumWarps, [&](const TileRow& row) {
     if (row.route < 0) return clear_blocks(p, row.tile, row.token, first_block, end_block);
     const std::int64_t at = p.args.route_row == nullptr ? row.route : p.args.route_row[row.route];
     const T* const x = static_cast<const T*>(p.args.x) + at * p.cols;
@@ -166,12 +104,11 @@ __global__ void __launch_bounds__(kNumThreads, 4)
   });
 }
 
-/// Few rows are cut into parts, so that every multiprocessor has some; finding a row costs about as
-/// much as a round of it, so many rows are not.
+/// Few rows are cut into parts, so that every multiprocessor has some.
 int part_blocks(std::int64_t max_routes, std::int64_t num_blocks) {
   constexpr std::int64_t kEnoughWarps = 132 * 64;
   const std::int64_t parts = ceil_div(kEnoughWarps, max_routes);
-  return static_cast<int>(round_up(ceil_div(num_blocks, parts), kRoundBlocks));
+  return static_cast<int>(round_up(ceil_div(num_blocks, parts), kWarpBlocks));
 }
 
 }  // namespace
@@ -193,8 +130,7 @@ Status launch_quantize_tokens(int num_experts,
   const std::int64_t num_blocks = params.tiles.cols / kBlockCols;
   params.part_blocks = part_blocks(max_routes, num_blocks);
   const std::int64_t parts = ceil_div(num_blocks, params.part_blocks);
-  const std::int64_t blocks =
-      std::min(ceil_div(rows, kNumThreads / 32), ceil_div(kMaxBlocks, parts));
+  const std::int64_t blocks = std::min(ceil_div(rows, kNumWarps), ceil_div(kMaxBlocks, parts));
   const cuda::Grid grid = {dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(parts)),
                            kNumThreads,
                            static_cast<std::size_t>(cuda::ExpertTiles::words(num_experts)) * 4};

@@ -15,25 +15,31 @@ struct TileRow {
   int tile, token, expert, route;
 };
 
-/// Calls visit(row) for rows first, first + stride, .. of all tiles, as far as a product reads
-/// them.
+/// Calls visit(row) for the rows of all tiles, as far as a product reads them. Each block along x
+/// takes some parts of tiles, one after the other, because looking for a tile costs as much as a
+/// row of it; of a part's rows, the block's `num_teams` teams of warps take turns.
 template <typename Visit>
 __device__ __forceinline__ void for_each_tile_row(const cuda::ExpertTiles& tiles,
                                                   const TokenTiles& shape,
                                                   int num_experts,
-                                                  int first,
-                                                  int stride,
+                                                  int team,
+                                                  int num_teams,
                                                   Visit visit) {
-  const int num_rows = tiles.tile_start[num_experts] * shape.tile_tokens;
-  for (int i = first; i < num_rows; i += stride) {
-    const int tile = i / shape.tile_tokens;
-    const int token = i % shape.tile_tokens;
+  constexpr int kPartsPerBlock = 2;  // at least, with few tiles
+  const int num_blocks = static_cast<int>(gridDim.x);
+  const int num_tiles = tiles.tile_start[num_experts];
+  const int most_parts = (shape.tile_tokens + num_teams - 1) / num_teams;
+  const int parts = min(max(kPartsPerBlock * num_blocks / max(num_tiles, 1), 1), most_parts);
+  for (int i = static_cast<int>(blockIdx.x); i < num_tiles * parts; i += num_blocks) {
+    const int tile = i / parts;
     const int expert = cuda::find_tile(tiles, num_experts, 1, tile).expert;
     const int rows = cuda::rows_per_tile(tiles, expert);
-    if (token >= shape.width(rows)) continue;
-    const int in_expert = (tile - tiles.tile_start[expert]) * rows + token;
-    const bool present = token < rows && in_expert < tiles.count[expert];
-    visit(TileRow{tile, token, expert, present ? tiles.offset[expert] + in_expert : -1});
+    const int width = shape.width(rows);
+    for (int token = i % parts * num_teams + team; token < width; token += parts * num_teams) {
+      const int in_expert = (tile - tiles.tile_start[expert]) * rows + token;
+      const bool present = token < rows && in_expert < tiles.count[expert];
+      visit(TileRow{tile, token, expert, present ? tiles.offset[expert] + in_expert : -1});
+    }
   }
 }
 

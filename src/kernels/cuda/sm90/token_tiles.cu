@@ -3,6 +3,8 @@
 
 #include <cuda_bf16.h>
 
+#include <algorithm>
+
 #include "base/checked.h"
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/ptx/memory.cuh"
@@ -12,6 +14,7 @@ namespace halfbyte::sm90 {
 namespace {
 
 constexpr int kNumThreads = 256;
+constexpr int kNumWarps = kNumThreads / 32;
 
 struct Params {
   GatherTokensArgs args;
@@ -56,17 +59,16 @@ __device__ __forceinline__ const __nv_bfloat16* token_row(const Params& p, std::
 /// A warp a row of a tile.
 __global__ void __launch_bounds__(kNumThreads, 5) gather_kernel(const __grid_constant__ Params p) {
   extern __shared__ std::int32_t shared[];
-  __shared__ __align__(16) std::uint32_t staging[kNumThreads / 32][2 * 4 * kBlockWords];
+  __shared__ __align__(16) std::uint32_t staging[kNumWarps][2 * 4 * kBlockWords];
   const cuda::ExpertTiles tiles = cuda::place_expert_tiles(shared, p.num_experts);
   ptx::launch_next_kernel();
   ptx::wait_for_previous_kernel();
   cuda::build_expert_tiles<kNumThreads>(tiles, p.num_experts, p.args.expert_offset,
                                         p.args.expert_count, p.tiles.tile_tokens);
-  const int warp = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) / 32;
-  const int num_warps = static_cast<int>(gridDim.x * blockDim.x) / 32;
-  for_each_tile_row(tiles, p.tiles, p.num_experts, warp, num_warps, [&](const TileRow& row) {
-    gather_row(p, staging[threadIdx.x / 32], row.route < 0 ? nullptr : token_row(p, row.route),
-               row.tile, row.token);
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  for_each_tile_row(tiles, p.tiles, p.num_experts, warp, kNumWarps, [&](const TileRow& row) {
+    gather_row(p, staging[warp], row.route < 0 ? nullptr : token_row(p, row.route), row.tile,
+               row.token);
   });
 }
 
@@ -83,10 +85,9 @@ Status launch_gather_tokens(int num_experts,
   const Params params = {
       args, {tile_tokens, round_up(hidden_size, 64)}, num_experts, static_cast<int>(hidden_size)};
   const std::int64_t rows = params.tiles.max_tiles(max_routes, num_experts) * tile_tokens;
-  const std::int64_t blocks = ceil_div(rows, kNumThreads / 32);
-  const cuda::Grid grid = {dim3(static_cast<unsigned>(blocks < kMaxBlocks ? blocks : kMaxBlocks)),
-                           kNumThreads,
-                           static_cast<std::size_t>(cuda::ExpertTiles::words(num_experts)) * 4};
+  const cuda::Grid grid = {
+      dim3(static_cast<unsigned>(std::min(ceil_div(rows, kNumWarps), kMaxBlocks))), kNumThreads,
+      static_cast<std::size_t>(cuda::ExpertTiles::words(num_experts)) * 4};
   return cuda::launch_overlapped("gather_tokens", gather_kernel, grid, stream, params);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include "kernels/cuda/sm90/moe_decode_bf16_nvfp4.h"
+#include "kernels/cuda/sm90/moe_decode_nvfp4.h"
 
 namespace halfbyte::sm90 {
 namespace {
@@ -32,7 +32,7 @@ const MoeDecodeTile& choose_tile(const MoeDecodeShape& shape, int num_ctas) {
 
 std::string MoeDecodeConfig::to_string() const {
   return fmt::format(
-      "moe_decode_bf16_nvfp4: {} rows x {} tokens, {} stages of {} columns, {} B shared, {} CTAs",
+      "moe_decode_nvfp4: {} rows x {} tokens, {} stages of {} columns, {} B shared, {} CTAs",
       32 * tile.row_groups, 8 * tile.token_blocks, tile.num_stages, tile.stage_cols(), shared_bytes,
       num_ctas);
 }
@@ -44,25 +44,24 @@ std::span<const MoeDecodeTile> list_moe_decode_tiles() {
 Status can_run(const MoeDecodeShape& shape, const device::Properties& limits) {
   if (limits.compute_capability != 90) {
     return {StatusCode::kUnsupported,
-            fmt::format("moe_decode_bf16_nvfp4: compute capability {}, want 90 (Hopper)",
+            fmt::format("moe_decode_nvfp4: compute capability {}, want 90 (Hopper)",
                         limits.compute_capability)};
   }
   if (shape.hidden_size < 16 || shape.hidden_size % 16 != 0 || shape.intermediate_size < 16 ||
       shape.intermediate_size % 16 != 0) {
-    return {
-        StatusCode::kUnsupported,
-        fmt::format("moe_decode_bf16_nvfp4: hidden size {}, intermediate size {}, want multiples "
-                    "of 16",
-                    shape.hidden_size, shape.intermediate_size)};
+    return {StatusCode::kUnsupported,
+            fmt::format("moe_decode_nvfp4: hidden size {}, intermediate size {}, want multiples "
+                        "of 16",
+                        shape.hidden_size, shape.intermediate_size)};
   }
   if (shape.num_local_experts < 1 || shape.num_local_experts > kMaxLocalExperts) {
     return {StatusCode::kUnsupported,
-            fmt::format("moe_decode_bf16_nvfp4: {} experts on one rank, want 1 to {}",
+            fmt::format("moe_decode_nvfp4: {} experts on one rank, want 1 to {}",
                         shape.num_local_experts, kMaxLocalExperts)};
   }
   if (shape.row_dtype != DType::kF32 && shape.row_dtype != DType::kBf16) {
     return {StatusCode::kUnsupported,
-            fmt::format("moe_decode_bf16_nvfp4: rows of {}, want float32 or bfloat16",
+            fmt::format("moe_decode_nvfp4: rows of {}, want float32 or bfloat16",
                         dtype_name(shape.row_dtype))};
   }
   return {};

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the producer of moe_decode_bf16_nvfp4 tells the other warps of its CTA what to work on.
-#ifndef HALFBYTE_KERNELS_CUDA_SM90_MOE_DECODE_BF16_NVFP4_QUEUE_CUH_
-#define HALFBYTE_KERNELS_CUDA_SM90_MOE_DECODE_BF16_NVFP4_QUEUE_CUH_
+// How the producer of moe_decode_nvfp4 tells the other warps of its CTA what to work on.
+#ifndef HALFBYTE_KERNELS_CUDA_SM90_MOE_DECODE_NVFP4_QUEUE_CUH_
+#define HALFBYTE_KERNELS_CUDA_SM90_MOE_DECODE_NVFP4_QUEUE_CUH_
 
 #include "kernels/cuda/common/expert_tiles.cuh"
 #include "kernels/cuda/common/ring_position.cuh"
 #include "kernels/cuda/ptx/mbarrier.cuh"
 #include "kernels/cuda/ptx/memory.cuh"
-#include "kernels/cuda/sm90/moe_decode_bf16_nvfp4_store.cuh"
+#include "kernels/cuda/sm90/moe_decode_nvfp4_store.cuh"
 
 namespace halfbyte::sm90::moe_decode {
 
@@ -53,4 +53,4 @@ __device__ __forceinline__ Work pop(const SharedStorage& s, QueuePosition& posit
 
 }  // namespace halfbyte::sm90::moe_decode
 
-#endif  // HALFBYTE_KERNELS_CUDA_SM90_MOE_DECODE_BF16_NVFP4_QUEUE_CUH_
+#endif  // HALFBYTE_KERNELS_CUDA_SM90_MOE_DECODE_NVFP4_QUEUE_CUH_
