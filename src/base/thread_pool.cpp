@@ -74,9 +74,18 @@ struct ThreadPool::Impl {
     return -1;
   }
 
+  // The task of a claim. Threads that keep pace walk a stretch of neighbours each, so that what a
+  // task prefetches past its end is what its thread reads next.
+  std::int64_t task_of(std::int64_t claim_idx) const {
+    const std::int64_t num_threads = std::ssize(workers) + 1;
+    const std::int64_t stretch = num_tasks.load(std::memory_order_relaxed) / num_threads;
+    if (claim_idx >= stretch * num_threads) return claim_idx;
+    return claim_idx % num_threads * stretch + claim_idx / num_threads;
+  }
+
   void drain(std::uint32_t loop, int thread_idx) {
     for (std::int64_t i = claim(loop); i >= 0; i = claim(loop)) {
-      function(context, i, thread_idx);
+      function(context, task_of(i), thread_idx);
       // Read first: once the last task is counted, the caller may start another loop.
       const std::int64_t total = num_tasks.load(std::memory_order_relaxed);
       if (num_done.fetch_add(1, std::memory_order_acq_rel) + 1 == total) num_done.notify_one();

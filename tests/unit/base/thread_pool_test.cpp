@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <cstdint>
 #include <thread>
@@ -14,6 +16,7 @@ namespace halfbyte {
 namespace {
 
 using ::testing::Each;
+using ::testing::UnorderedElementsAre;
 
 TEST(UsableCores, AreAtLeastOne) {
   EXPECT_GE(usable_cores(), 1);
@@ -39,6 +42,20 @@ TEST(ThreadPool, RunsEveryIndexOnceWithAThreadIndexInRange) {
       for (const std::atomic<int>& count : runs)
         EXPECT_EQ(count.load(), 1);
     }
+  }
+}
+
+TEST(ThreadPool, ThreadsThatKeepPaceWalkNeighbours) {
+  ThreadPool pool(2);
+  std::barrier both(2);  // no thread starts its next task before the other has its own
+  std::array<std::vector<std::int64_t>, 2> tasks;
+  pool.parallel_for(10, [&](std::int64_t task_idx, int thread_idx) {
+    tasks[static_cast<std::size_t>(thread_idx)].push_back(task_idx);
+    both.arrive_and_wait();
+  });
+  for (std::size_t round = 0; round < 5; ++round) {
+    const auto i = static_cast<std::int64_t>(round);
+    EXPECT_THAT((std::array{tasks[0][round], tasks[1][round]}), UnorderedElementsAre(i, 5 + i));
   }
 }
 
