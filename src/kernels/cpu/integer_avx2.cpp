@@ -8,6 +8,9 @@ namespace halfbyte::cpu {
 namespace {
 
 struct PairDot {
+  // On Zen 3 three and four superblocks are alike, two and six cost int8 3 %, eight up to 7 %.
+  static constexpr std::int64_t kPrefetchBytes = 4 * kSuperblockBytes;
+
   static __m256i add(bool first, __m256i sum, __m256i w, __m256i x) {
     const __m256i pairs = _mm256_maddubs_epi16(w, x);
     return first ? pairs : _mm256_add_epi16(sum, pairs);

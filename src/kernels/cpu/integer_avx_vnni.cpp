@@ -7,6 +7,8 @@ namespace halfbyte::cpu {
 namespace {
 
 struct QuadDot {
+  static constexpr std::int64_t kPrefetchBytes = 8 * kSuperblockBytes;
+
   static __m256i add(bool first, __m256i sum, __m256i w, __m256i x) {
     return _mm256_dpbusd_avx_epi32(first ? _mm256_setzero_si256() : sum, w, x);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The integer kernels for 32-byte registers: 8 rows of a panel a register. Included by the units
-// that define what a dot product of bytes is (Dot); everything has internal linkage, so that no
-// unit's code can be linked in for another.
+// that define what a dot product of bytes is, and how far ahead of the reader to prefetch (Dot);
+// everything has internal linkage, so that no unit's code can be linked in for another.
 #ifndef HALFBYTE_KERNELS_CPU_INTEGER_YMM_H_
 #define HALFBYTE_KERNELS_CPU_INTEGER_YMM_H_
 
@@ -13,8 +13,6 @@
 namespace halfbyte::cpu {
 namespace {
 
-// Ahead of the reader, in bytes: eight superblocks. Past a panel's end the next one begins.
-constexpr std::int64_t kPrefetchBytes = 8 * kSuperblockBytes;
 constexpr int kRowsPerTile = 4;  // rows of x whose sums stay in registers
 
 inline const std::uint8_t* line_of(const std::uint8_t* superblock, int block, int quad) {
@@ -26,9 +24,12 @@ inline __m256i load_weights(const std::uint8_t* superblock, int block, int quad,
   const __m256i values = _mm256_broadcastsi128_si256(
       _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
   const std::uint8_t* src = line_of(superblock, block, quad) + half * 32;
-  __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src));
-  if (quad % 2 != 0) codes = _mm256_srli_epi16(codes, 4);
-  return _mm256_shuffle_epi8(values, _mm256_and_si256(codes, _mm256_set1_epi8(15)));
+  const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src));
+  if (quad % 2 == 0)
+    return _mm256_shuffle_epi8(values, _mm256_and_si256(codes, _mm256_set1_epi8(15)));
+  // Masked before they are shifted: an and reads memory itself, a shift wants a load first.
+  const __m256i upper = _mm256_and_si256(codes, _mm256_set1_epi8(-16));
+  return _mm256_shuffle_epi8(values, _mm256_srli_epi16(upper, 4));
 }
 
 // The scales of a block as they lie, 2^105 too small.
@@ -44,8 +45,10 @@ inline __m256i four_bytes(const std::int8_t* src) {
   return _mm256_set1_epi32(bytes);
 }
 
+// Past a panel's end the next one begins.
+template <typename Dot>
 inline void prefetch_block(const std::uint8_t* superblock, int block) {
-  const auto* ahead = reinterpret_cast<const char*>(superblock + kPrefetchBytes + block * 128);
+  const auto* ahead = reinterpret_cast<const char*>(superblock + Dot::kPrefetchBytes + block * 128);
   _mm_prefetch(ahead, _MM_HINT_T0);
   _mm_prefetch(ahead + 64, _MM_HINT_T0);
   if (block == 3) _mm_prefetch(ahead + 128, _MM_HINT_T0);
@@ -127,7 +130,7 @@ inline void add_superblock(const std::uint8_t* superblock,
   clear(sum);
 #pragma GCC unroll 4
   for (int block = 0; block < 4; ++block) {
-    prefetch_block(superblock, block);
+    prefetch_block<Dot>(superblock, block);
     add_block<Dot>(superblock, block, first_half, x, sum);
   }
 #pragma GCC unroll 2
@@ -180,7 +183,7 @@ inline void add_superblock(const std::uint8_t* superblock,
                            Totals<kNumX, kNumHalves>& total) {
 #pragma GCC unroll 4
   for (int block = 0; block < 4; ++block) {
-    prefetch_block(superblock, block);
+    prefetch_block<Dot>(superblock, block);
     add_block<Dot>(superblock, block, first_half, x, total);
   }
 }
