@@ -240,6 +240,7 @@ void add_layer_options(CLI::App& command, Options& options) {
       .add_option("--moe-runner-backend", options.moe.runner_backend,
                   "{auto, cpu, reference, cuda_sm90, cuda_sm100}; auto: the host's best")
       ->capture_default_str();
+  add_cpu_isa_option(command);
   command.add_option("--threads,--num-threads", options.moe.num_threads, "0: all usable cores")
       ->check(CLI::Range(0, kMaxThreads))
       ->capture_default_str();

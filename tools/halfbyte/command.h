@@ -35,6 +35,8 @@ void add_bench_serve(CLI::App& bench);
 
 /// Options of the MoE layer (nvfp4-moe 11.2) that run, eval, check and plan share.
 void add_moe_options(CLI::App& command, MoeOptions& options);
+/// The part of them that chooses a CPU's kernels, as soon as it is parsed.
+void add_cpu_isa_option(CLI::App& command);
 /// Those of them that say whether tactics are measured and where they are kept.
 void add_tuning_options(CLI::App& command, MoeOptions& options);
 /// Options of the engine beyond them: dtypes, token limits, --ignore-index.

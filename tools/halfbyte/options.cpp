@@ -8,12 +8,14 @@
 
 #include "base/log.h"
 #include "command.h"
+#include "kernels/cpu/kernel_table.h"
 
 namespace halfbyte::tool {
 namespace {
 
 constexpr const char* kDispatchVariable = "HALFBYTE_MAX_DISPATCH_TOKENS_PER_RANK";
 constexpr const char* kCacheVariable = "HALFBYTE_CACHE_DIR";
+constexpr const char* kCpuIsaVariable = "HALFBYTE_CPU_ISA";
 constexpr const char* kNvfp4DispatchVariable = "HALFBYTE_MOE_NVFP4_DISPATCH";
 
 constexpr const char* kMoeGroup = "Mixture of experts";
@@ -248,7 +250,23 @@ void add_limit_options(CLI::App& command, EngineOptions& options) {
 
 }  // namespace
 
+void add_cpu_isa_option(CLI::App& command) {
+  command
+      .add_option_function<std::string>(
+          "--cpu-isa",
+          [](const std::string& name) {
+            const Status status = cpu::force_kernel_table(name);
+            if (!status.ok())
+              throw CLI::ValidationError("--cpu-isa", std::string(status.message()));
+          },
+          "instructions of a CPU's kernels {auto, avx512, avx_vnni, avx2, portable, amx}; auto: "
+          "the widest of the machine, without amx (docs/performance.md)")
+      ->envname(kCpuIsaVariable)
+      ->group(kMoeGroup);
+}
+
 void add_moe_options(CLI::App& command, MoeOptions& options) {
+  add_cpu_isa_option(command);
   add_runner_options(command, options);
   add_exchange_options(command, options);
   add_math_options(command, options);

@@ -1,43 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// AVX-512 with VNNI and VBMI: 16 rows of a panel a register. vpermb looks codes up by 6 bits in a
-// table of 16 entries repeated four times, so nibbles need no mask. Everything has internal linkage
-// but the two kernels.
-#include <immintrin.h>
-
-#include "kernels/cpu/integer_kernels.h"
+// AVX-512 with VNNI and VBMI: 16 rows of a panel a register. Everything has internal linkage but
+// the two kernels.
+#include "kernels/cpu/integer_zmm.h"
 
 namespace halfbyte::cpu {
 namespace {
 
-constexpr std::int64_t kPrefetchBytes = 8 * kSuperblockBytes;  // ahead of the reader
 constexpr int kRowsPerTile = 8;  // rows of x whose sums stay in registers
 
 // 2 * e2m1 + 12 by code.
 inline __m512i weight_values() {
   return _mm512_broadcast_i32x4(
       _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
-}
-
-// The 16 columns of a block, four a register: bytes 4n + j; and its scales as they lie, 2^105 too
-// small.
-struct BlockWeights {
-  __m512i quad[4];
-  __m512 scale;
-};
-
-inline BlockWeights load_block(const std::uint8_t* superblock, int block) {
-  const std::uint8_t* lines = superblock + 64 + block * 128;
-  const __m512i values = weight_values();
-  const __m512i first = _mm512_loadu_si512(lines);
-  const __m512i second = _mm512_loadu_si512(lines + 64);
-  const __m512i scales = _mm512_cvtepu8_epi32(
-      _mm_loadu_si128(reinterpret_cast<const __m128i*>(superblock + block * kPanelRows)));
-  return {{_mm512_permutexvar_epi8(first, values),
-           _mm512_permutexvar_epi8(_mm512_srli_epi16(first, 4), values),
-           _mm512_permutexvar_epi8(second, values),
-           _mm512_permutexvar_epi8(_mm512_srli_epi16(second, 4), values)},
-          _mm512_castsi512_ps(_mm512_slli_epi32(scales, 20))};
 }
 
 inline __m512i four_bytes(const std::int8_t* src) {
@@ -52,13 +27,6 @@ inline __m512i add_products(__m512i sum, const BlockWeights& w, const std::int8_
   for (int quad = 0; quad < 4; ++quad)
     sum = _mm512_dpbusd_epi32(sum, w.quad[quad], four_bytes(x + quad * 4));
   return sum;
-}
-
-inline void prefetch_block(const std::uint8_t* superblock, int block) {
-  const auto* ahead = reinterpret_cast<const char*>(superblock + kPrefetchBytes + block * 128);
-  _mm_prefetch(ahead, _MM_HINT_T0);
-  _mm_prefetch(ahead + 64, _MM_HINT_T0);
-  if (block == 3) _mm_prefetch(ahead + 128, _MM_HINT_T0);
 }
 
 template <int kNumX>
@@ -82,7 +50,7 @@ inline void add_superblock(const std::uint8_t* superblock,
 #pragma GCC unroll 4
   for (int block = 0; block < 4; ++block) {
     prefetch_block(superblock, block);
-    const BlockWeights w = load_block(superblock, block);
+    const BlockWeights w = load_block(superblock, block, weight_values());
 #pragma GCC unroll 8
     for (int t = 0; t < kNumX; ++t) {
       const __m512i high = add_products(_mm512_setzero_si512(), w, x[t]->high + block * 16);
@@ -106,7 +74,7 @@ inline void add_superblock(const std::uint8_t* superblock,
 #pragma GCC unroll 4
   for (int block = 0; block < 4; ++block) {
     prefetch_block(superblock, block);
-    const BlockWeights w = load_block(superblock, block);
+    const BlockWeights w = load_block(superblock, block, weight_values());
     const __m512 scale = _mm512_mul_ps(w.scale, _mm512_set1_ps(0x1p105F));
 #pragma GCC unroll 8
     for (int t = 0; t < kNumX; ++t) {

@@ -2,17 +2,27 @@
 #include "kernels/cpu/kernel_table.h"
 
 #include <cpuid.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cmath>
+#include <vector>
 
 #include "kernels/cpu/activation_avx2.h"
 
 namespace halfbyte::cpu {
 namespace {
 
-constexpr std::array kTables = {&kAvx512Kernels, &kAvxVnniKernels, &kAvx2Kernels,
-                                &kPortableKernels};
+// AMX comes after what every machine can run: its first form was slower than AVX-512
+// (docs/performance.md).
+constexpr std::array kTables = {&kAvx512Kernels, &kAvxVnniKernels, &kAvx2Kernels, &kPortableKernels,
+                                &kAmxKernels};
+
+std::atomic<const KernelTable*> forced_table = nullptr;
 
 void add_weighted_portable(
     float weight, const float* row, std::int64_t count, bool first, float* acc) {
@@ -48,14 +58,34 @@ std::string_view missing_for_avx512() {
   return missing_for_avx2();
 }
 
+// Tiles: leaf 7, bits 24 and 25 of edx. They are 8 KiB a thread, which the system saves for who
+// asked for it.
+std::string_view missing_for_amx() {
+  constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr int kTileData = 18;               // XFEATURE_XTILEDATA
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (edx >> 24 & 1U) == 0)
+    return "no amx_tile";
+  if ((edx >> 25 & 1U) == 0) return "no amx_int8";
+  static const bool permitted = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return permitted ? missing_for_avx512() : "amx_tile not permitted by the system";
+}
+
 // AVX2 for everything but the products of bytes.
-constexpr KernelTable avx2_with(std::string_view name, Split15Dot split15_dot, Int8Dot int8_dot) {
+constexpr KernelTable avx2_with(std::string_view name,
+                                Split15Dot split15_dot,
+                                Int8Dot int8_dot,
+                                int row_tile = 8) {
   return {.name = name,
           .panel_dot = panel_dot_avx2,
           .panel_streams_dot = panel_streams_dot_avx2,
           .activate = activate_avx2,
           .split15_dot = split15_dot,
           .int8_dot = int8_dot,
+          .row_tile = row_tile,
           .quantize_split15 = quantize_split15_avx2,
           .quantize_int8 = quantize_int8_avx2,
           .quantize_nvfp4 = quantize_nvfp4_avx2,
@@ -88,12 +118,15 @@ constinit const KernelTable kAvxVnniKernels =
     avx2_with("avx_vnni", split15_dot_avx_vnni, int8_dot_avx_vnni);
 constinit const KernelTable kAvx512Kernels =
     avx2_with("avx512", split15_dot_avx512, int8_dot_avx512);
+constinit const KernelTable kAmxKernels =
+    avx2_with("amx", split15_dot_amx, int8_dot_amx, kMaxRowTile);
 
 std::span<const KernelTable* const> list_kernel_tables() {
   return kTables;
 }
 
 std::string_view missing_feature(const KernelTable& table) {
+  if (&table == &kAmxKernels) return missing_for_amx();
   if (&table == &kAvx512Kernels) return missing_for_avx512();
   if (&table == &kAvxVnniKernels) return missing_for_avx_vnni();
   return &table == &kAvx2Kernels ? missing_for_avx2() : std::string_view{};
@@ -102,7 +135,31 @@ std::string_view missing_feature(const KernelTable& table) {
 // Asked in every step: cpuid takes microseconds on a virtual machine.
 const KernelTable& best_kernel_table() {
   static const KernelTable& best = find_best_table();
-  return best;
+  const KernelTable* forced = forced_table.load(std::memory_order_relaxed);
+  return forced != nullptr ? *forced : best;
+}
+
+bool kernel_table_is_forced() {
+  return forced_table.load(std::memory_order_relaxed) != nullptr;
+}
+
+Status force_kernel_table(std::string_view name) {
+  if (name == "auto") {
+    forced_table = nullptr;
+    return {};
+  }
+  std::vector<std::string_view> names = {"auto"};
+  for (const KernelTable* table : kTables) {
+    names.push_back(table->name);
+    if (table->name != name) continue;
+    const std::string_view missing = missing_feature(*table);
+    if (!missing.empty())
+      return {StatusCode::kUnsupported, fmt::format("{}: this machine has {}", name, missing)};
+    forced_table = table;
+    return {};
+  }
+  return {StatusCode::kInvalidArgument,
+          fmt::format("\"{}\" is not one of {}", name, fmt::join(names, ", "))};
 }
 
 }  // namespace halfbyte::cpu

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "halfbyte/moe.h"
+#include "halfbyte/status.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/integer_kernels.h"
 
@@ -17,6 +18,9 @@ namespace halfbyte::cpu {
 
 /// Rows of x that one pass over a panel serves.
 inline constexpr int kTokenTile = 4;
+
+/// Rows of x that pass a panel together, at most.
+inline constexpr int kMaxRowTile = 32;
 
 /// Panels that few rows of x pass together, where a machine reads several places of memory faster
 /// than one.
@@ -67,6 +71,7 @@ struct KernelTable {
   Activate activate = nullptr;  // null: the caller uses the reference, element by element
   Split15Dot split15_dot = nullptr;
   Int8Dot int8_dot = nullptr;
+  int row_tile = 8;  // rows of x that these two gain from at a time, up to kMaxRowTile
   void (*quantize_split15)(const float* x, std::int64_t cols, Split15Record* row) = nullptr;
   void (*quantize_int8)(const float* x, std::int64_t cols, Int8Record* row) = nullptr;
   void (*quantize_nvfp4)(const float* x, std::int64_t cols, float s, Int8Record* row) = nullptr;
@@ -79,13 +84,23 @@ extern const KernelTable kPortableKernels;
 extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvxVnniKernels;  // AVX2 with VEX-coded VNNI
 extern const KernelTable kAvx512Kernels;   // AVX-512 with VNNI and VBMI
+extern const KernelTable kAmxKernels;      // the same with AMX-INT8, only when forced
 
-/// Every table of this build, best first.
+/// Every table of this build: those that a machine chooses from, best first, then those that only
+/// force_kernel_table() gives.
 std::span<const KernelTable* const> list_kernel_tables();
 /// Why this machine cannot run `table`: "no avx512_vbmi"; empty when it can.
 std::string_view missing_feature(const KernelTable& table);
-/// The first table that this machine can run; found once.
+/// What runs here: the table that was forced, or the first of the automatic ones that this machine
+/// can run. Thread rule: any thread.
 const KernelTable& best_kernel_table();
+
+/// Makes best_kernel_table() the table of that name, or with "auto" the machine's choice; for a
+/// process that has not computed yet. kUnsupported with what the machine lacks,
+/// kInvalidArgument with the names there are.
+Status force_kernel_table(std::string_view name);
+/// Whether best_kernel_table() is a forced one.
+bool kernel_table_is_forced();
 
 }  // namespace halfbyte::cpu
 

@@ -14,7 +14,6 @@
 namespace halfbyte::cpu {
 namespace {
 
-constexpr int kRowTile = 8;  // rows of x that pass a panel together
 // Of weights that lie one after the other: what a thread prefetches behind a panel is then its own.
 constexpr std::int64_t kTaskBytes = std::int64_t{256} << 10;
 constexpr std::int64_t kTasksPerThread = 4;  // at least: threads do not end at the same time
@@ -30,7 +29,7 @@ struct LinearArgs {
   const KernelTable& kernels;
 };
 
-// sums[t][0..15] of one panel; 1 <= num_x <= kRowTile.
+// sums[t][0..15] of one panel; 1 <= num_x <= kMaxRowTile.
 void panel_sums(const KernelTable& kernels,
                 const PanelView& panel,
                 const float* const* x,
@@ -80,10 +79,11 @@ template <typename X>
 void run_panel(const LinearArgs<X>& args, std::int64_t panel_idx) {
   const PanelView panel = panel_at(args, panel_idx);
   const std::int64_t row = panel_idx * kPanelRows;
-  float sums[kRowTile * kPanelRows];
-  for (std::int64_t token = 0; token < args.num_tokens; token += kRowTile) {
-    const int num_x = static_cast<int>(std::min<std::int64_t>(kRowTile, args.num_tokens - token));
-    const X* x[kRowTile] = {};
+  float sums[kMaxRowTile * kPanelRows];
+  const int row_tile = args.kernels.row_tile;
+  for (std::int64_t token = 0; token < args.num_tokens; token += row_tile) {
+    const int num_x = static_cast<int>(std::min<std::int64_t>(row_tile, args.num_tokens - token));
+    const X* x[kMaxRowTile] = {};
     for (int t = 0; t < num_x; ++t)
       x[t] = args.x + (token + t) * args.x_stride;
     panel_sums(args.kernels, panel, x, num_x, sums);
@@ -222,6 +222,7 @@ void linear(const PackedMatrix& weight,
 
 std::string isa_description() {
   const KernelTable& best = best_kernel_table();
+  if (kernel_table_is_forced()) return fmt::format("{} (asked for)", best.name);
   std::string missing;
   for (const KernelTable* table : list_kernel_tables()) {
     if (table == &best) break;

@@ -11,7 +11,7 @@ namespace halfbyte {
 namespace {
 
 constexpr std::int64_t kPanel = cpu::kPanelRows;
-constexpr int kRowTile = 8;              // routes that pass the panels of a task together
+using cpu::kMaxRowTile;
 constexpr std::int64_t kGroupCols = 64;  // of h: what is quantised together
 constexpr std::int64_t kGroupPanels = kGroupCols / kPanel;
 constexpr std::int64_t kDownPanels = 8;  // of a task of GEMM2
@@ -60,12 +60,13 @@ std::int64_t count_routes(const CpuStep& step) {
 
 // ------------------------------------------------------------------------------- products
 
-// Operand rows of up to kRowTile routes, in the step's format.
+// Operand rows of up to kernels.row_tile routes, in the step's format: they pass the panels of a
+// task together.
 struct RowTile {
   int count = 0;
-  const float* f32[kRowTile];
-  const cpu::Split15Record* split15[kRowTile];
-  const cpu::Int8Record* int8[kRowTile];
+  const float* f32[kMaxRowTile];
+  const cpu::Split15Record* split15[kMaxRowTile];
+  const cpu::Int8Record* int8[kMaxRowTile];
 };
 
 void add_row(const CpuStep& step, const OperandRows& rows, std::int64_t row_idx, RowTile& tile) {
@@ -108,10 +109,10 @@ void scale_panel(float alpha, const float* sums, float* dst) {
 // One tile of routes times 64 columns of gate and up.
 struct GateUpTile {
   RowTile x;
-  float scale[kRowTile];  // of each row: kW4a4Dynamic
-  float sums[kRowTile * kPanel];
-  float gate[kRowTile][kGroupCols];
-  float up[kRowTile][kGroupCols];  // then h
+  float scale[kMaxRowTile];  // of each row: kW4a4Dynamic
+  float sums[kMaxRowTile * kPanel];
+  float gate[kMaxRowTile][kGroupCols];
+  float up[kMaxRowTile][kGroupCols];  // then h
 };
 
 void gather_x(const CpuStep& step,
@@ -119,7 +120,7 @@ void gather_x(const CpuStep& step,
               std::int64_t begin,
               GateUpTile& tile) {
   tile.x.count = 0;
-  const std::int64_t end = std::min(active.count, begin + kRowTile);
+  const std::int64_t end = std::min(active.count, begin + step.kernels.row_tile);
   for (std::int64_t j = begin; j < end; ++j) {
     const std::int64_t route = active.first_route + j;
     const std::int64_t row = step.operand_row(route, active.first_slot + j);
@@ -178,7 +179,7 @@ void run_gate_up_group(const CpuStep& step, const ActiveExpert& active, std::int
   const std::int64_t first_col = group * kGroupCols;
   const std::int64_t cols = std::min(kGroupCols, step.width() - first_col);
   GateUpTile tile;
-  for (std::int64_t j = 0; j < active.count; j += kRowTile) {
+  for (std::int64_t j = 0; j < active.count; j += step.kernels.row_tile) {
     gather_x(step, active, j, tile);
     for (std::int64_t col = first_col; col < first_col + cols; col += kPanel)
       run_gate_up_panel(step, expert_idx, col / kPanel, tile);
@@ -212,10 +213,10 @@ void run_down_group(const CpuStep& step, const ActiveExpert& active, std::int64_
   const CpuExpert& expert = step.prepared.experts[static_cast<std::size_t>(active.expert_idx)];
   const std::int64_t first = group * kDownPanels;
   const std::int64_t last = std::min(first + kDownPanels, step.hidden() / kPanel);
-  float sums[kRowTile * kPanel];
-  for (std::int64_t j = 0; j < active.count; j += kRowTile) {
+  float sums[kMaxRowTile * kPanel];
+  for (std::int64_t j = 0; j < active.count; j += step.kernels.row_tile) {
     RowTile tile;
-    for (std::int64_t t = j; t < std::min(active.count, j + kRowTile); ++t)
+    for (std::int64_t t = j; t < std::min(active.count, j + step.kernels.row_tile); ++t)
       add_row(step, step.h, active.first_slot + t, tile);
     for (std::int64_t panel_idx = first; panel_idx < last; ++panel_idx) {
       panel_sums(step, expert.down_panel(panel_idx), tile, sums);

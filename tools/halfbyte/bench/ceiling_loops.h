@@ -23,10 +23,12 @@ inline constexpr std::int64_t kPortableStepOperations = 2 * 64;
 inline constexpr std::int64_t kAvx2StepOperations = 2 * 10 * 32;
 inline constexpr std::int64_t kAvxVnniStepOperations = 2 * 12 * 32;
 inline constexpr std::int64_t kAvx512VnniStepOperations = 2 * 24 * 64;
+inline constexpr std::int64_t kAmxStepOperations = 2 * 4 * 16 * 16 * 64;
 std::int64_t multiply_portable(std::int64_t steps);
 std::int64_t multiply_avx2(std::int64_t steps);
 std::int64_t multiply_avx_vnni(std::int64_t steps);
 std::int64_t multiply_avx512_vnni(std::int64_t steps);
+std::int64_t multiply_amx(std::int64_t steps);
 
 }  // namespace halfbyte::tool
 

@@ -11,6 +11,7 @@
 #include "base/host_buffer.h"
 #include "bench/ceiling_loops.h"
 #include "bench/statistics.h"
+#include "kernels/cpu/kernel_table.h"
 
 namespace halfbyte::tool {
 namespace {
@@ -31,6 +32,8 @@ struct Multiplier {
 
 // The compiler's cpu model asks cpuid and, through xgetbv, whether the system saves the registers.
 Multiplier best_multiplier() {
+  if (cpu::missing_feature(cpu::kAmxKernels).empty())
+    return {"amx_int8", multiply_amx, kAmxStepOperations};
   if (__builtin_cpu_supports("avx512vnni"))
     return {"avx512_vnni", multiply_avx512_vnni, kAvx512VnniStepOperations};
   if (__builtin_cpu_supports("avxvnni"))

@@ -24,6 +24,16 @@ void int8_dot_avx512_emulated(const std::uint8_t* panel,
                               const Int8Record* const* x,
                               int num_x,
                               float* sums);
+void split15_dot_amx_emulated(const std::uint8_t* panel,
+                              std::int64_t num_superblocks,
+                              const Split15Record* const* x,
+                              int num_x,
+                              float* sums);
+void int8_dot_amx_emulated(const std::uint8_t* panel,
+                           std::int64_t num_superblocks,
+                           const Int8Record* const* x,
+                           int num_x,
+                           float* sums);
 void split15_dot_avx_vnni_emulated(const std::uint8_t* panel,
                                    std::int64_t num_superblocks,
                                    const Split15Record* const* x,
@@ -60,7 +70,7 @@ void expect_bits_of_plain_cpp(Dot<Record> kernel,
   for (const std::int64_t cols : {16, 64, 720}) {
     const std::int64_t per_row = num_records(cols);
     const std::vector<std::uint8_t> panel = random_panel(per_row, rng);
-    for (int num_x = 1; num_x <= 17; ++num_x) {
+    for (int num_x = 1; num_x <= 35; num_x += num_x < 18 ? 1 : 7) {
       std::vector<Record> rows(static_cast<std::size_t>(num_x * per_row));
       std::vector<const Record*> pointers;
       std::vector<float> x(static_cast<std::size_t>(cols));
@@ -84,6 +94,12 @@ TEST(EmulatedKernels, OfAvx512HaveTheBitsOfPlainCpp) {
   expect_bits_of_plain_cpp<Split15Record>(split15_dot_avx512_emulated, split15_dot_portable,
                                           quantize_split15);
   expect_bits_of_plain_cpp<Int8Record>(int8_dot_avx512_emulated, int8_dot_portable, quantize_int8);
+}
+
+TEST(EmulatedKernels, OfAmxHaveTheBitsOfPlainCpp) {
+  expect_bits_of_plain_cpp<Split15Record>(split15_dot_amx_emulated, split15_dot_portable,
+                                          quantize_split15);
+  expect_bits_of_plain_cpp<Int8Record>(int8_dot_amx_emulated, int8_dot_portable, quantize_int8);
 }
 
 TEST(EmulatedKernels, OfAvxVnniHaveTheBitsOfPlainCpp) {
