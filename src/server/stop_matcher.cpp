@@ -9,12 +9,11 @@ namespace halfbyte::server {
 std::string StopMatcher::push(std::string_view piece) {
   if (matched_) return {};
   if (stops_.empty()) return std::string(piece);
-  for (const char c : piece) {
-    unsent_.push_back(c);
-    const std::string* match = match_at_end();
-    if (match == nullptr) continue;
+  unsent_ += piece;
+  std::size_t begin = std::string::npos;
+  if (const std::string* match = find_match(begin)) {
     matched_ = *match;
-    if (!keep_match_) unsent_.resize(unsent_.size() - match->size());
+    unsent_.resize(keep_match_ ? begin + match->size() : begin);
     return std::exchange(unsent_, {});
   }
   const std::size_t sent = unsent_.size() - num_held();
@@ -27,14 +26,17 @@ std::string StopMatcher::finish() {
   return std::exchange(unsent_, {});
 }
 
-// The longest stop string that ends where the text ends.
-const std::string* StopMatcher::match_at_end() const {
-  const std::string* longest = nullptr;
+// The stop string that hits, and where it begins. What was held back before this piece has none.
+const std::string* StopMatcher::find_match(std::size_t& begin) const {
+  const std::string* first = nullptr;
   for (const std::string& stop : stops_) {
-    if (longest != nullptr && stop.size() <= longest->size()) continue;
-    if (std::string_view(unsent_).ends_with(stop)) longest = &stop;
+    const std::size_t found = unsent_.find(stop);
+    if (found == std::string::npos || found > begin) continue;
+    if (found == begin && stop.size() >= first->size()) continue;
+    first = &stop;
+    begin = found;
   }
-  return longest;
+  return first;
 }
 
 std::size_t StopMatcher::num_held() const {

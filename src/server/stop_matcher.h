@@ -10,9 +10,9 @@
 namespace halfbyte::server {
 
 /// Finds stop strings in a text that comes in pieces, and holds back what could be the beginning
-/// of one: the longest suffix that is a proper prefix of a stop string, and nothing more. The
-/// result does not depend on where the text is cut: the string that is complete first ends it; of
-/// several that end at the same byte, the longest. Thread rule: one thread.
+/// of one: the longest suffix that is a proper prefix of a stop string, and nothing more. The first
+/// piece with which a string is complete ends the text; of several that are complete with it, the
+/// one that begins first hits, of those that begin together the shortest. Thread rule: one thread.
 class StopMatcher {
  public:
   /// No string is empty. `keep_match`: the string that hit stays in the text.
@@ -27,7 +27,7 @@ class StopMatcher {
   const std::optional<std::string>& matched() const { return matched_; }
 
  private:
-  const std::string* match_at_end() const;
+  const std::string* find_match(std::size_t& begin) const;
   std::size_t num_held() const;
 
   std::vector<std::string> stops_;

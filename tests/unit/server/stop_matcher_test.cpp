@@ -39,6 +39,7 @@ Outcome run_bytes(const std::vector<std::string>& stops, const std::string& text
   return outcome;
 }
 
+// None of these overlap in the text.
 TEST(StopMatcher, GivesTheSameTextWhereverPiecesAreCut) {
   const std::string text = "one two\n\nthree \xC3\xA4";
   const std::vector<std::vector<std::string>> stop_lists = {
@@ -59,13 +60,23 @@ TEST(StopMatcher, KeepsTheMatchWhenAsked) {
   EXPECT_EQ(run({"bc"}, "abcd", 4, true), (Outcome{"abc", "bc"}));
 }
 
-// "bc" is complete before "abcd" could be.
-TEST(StopMatcher, TakesTheStringThatIsCompleteFirst) {
-  EXPECT_EQ(run({"abcd", "bc"}, "xabcd", 5), (Outcome{"xa", "bc"}));
+// Both are complete with the same piece: cut before the earliest start, whatever their order.
+TEST(StopMatcher, TakesTheStringThatBeginsFirstOfThoseThatEndInAPiece) {
+  EXPECT_EQ(run({"bc", "abcd"}, "xabcd", 5), (Outcome{"x", "abcd"}));
+  EXPECT_EQ(run({"abcd", "bc"}, "xabcd", 2), (Outcome{"x", "abcd"}));
+  EXPECT_EQ(run({"c", "abc"}, "xabc", 4), (Outcome{"x", "abc"}));
+  EXPECT_EQ(run({"bc", "abcd"}, "xabcdef", 7, true), (Outcome{"xabcd", "abcd"}));
 }
 
-TEST(StopMatcher, TakesTheLongestOfThoseThatEndTogether) {
-  EXPECT_EQ(run({"c", "abc"}, "xabc", 4), (Outcome{"x", "abc"}));
+TEST(StopMatcher, TakesTheShortestOfThoseThatBeginTogether) {
+  EXPECT_EQ(run({"abc", "ab"}, "xabcd", 5), (Outcome{"x", "ab"}));
+  EXPECT_EQ(run({"abc", "ab"}, "xabcd", 5, true), (Outcome{"xab", "ab"}));
+}
+
+// No later piece can undo a hit: "abcd" is not complete when "bc" is.
+TEST(StopMatcher, TakesTheStringThatIsCompleteWithAnEarlierPiece) {
+  EXPECT_EQ(run({"abcd", "bc"}, "xabcd", 4), (Outcome{"xa", "bc"}));
+  EXPECT_EQ(run_bytes({"abcd", "bc"}, "xabcd"), (Outcome{"xa", "bc"}));
 }
 
 TEST(StopMatcher, HoldsBackOnlyWhatCouldBeginAStop) {
