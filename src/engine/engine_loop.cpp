@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
 #include <iterator>
 #include <utility>
 
+#include "base/no_throw.h"
 #include "engine/logprobs.h"
 #include "engine/request_validation.h"
 
@@ -25,16 +25,18 @@ Status shut_down() {
   return {StatusCode::kCancelled, "the engine is shutting down"};
 }
 
-Status allocate(std::vector<float>& logits, std::int64_t rows, std::int64_t vocab_size) {
-  try {
-    logits.resize(static_cast<std::size_t>(rows * vocab_size));
-  } catch (const std::exception&) {  // bad_alloc, length_error
-    return {StatusCode::kOutOfMemory,
-            fmt::format("host memory for the logits of {} tokens ({} bytes) is not available: "
-                        "score a shorter sequence",
-                        rows, rows * vocab_size * 4)};
-  }
-  return {};
+Status allocate(std::vector<float>& logits,
+                std::int64_t rows,
+                std::int64_t vocab_size,
+                std::string_view remedy) {
+  const auto size = static_cast<std::size_t>(rows) * static_cast<std::size_t>(vocab_size);
+  Status status = no_throw([&]() -> Status {
+    logits.resize(size);
+    return {};
+  });
+  if (status.ok()) return {};
+  return std::move(status).with_context(
+      fmt::format("the logits of {} tokens ({} bytes): {}", rows, size * sizeof(float), remedy));
 }
 
 bool contains(const std::vector<std::int32_t>& ids, std::int32_t id) {
@@ -186,7 +188,8 @@ Result<std::vector<float>> EngineLoop::score(const std::vector<std::int32_t>& id
                     num_blocks_));
   }
   ScoreJob job{ids, {}, {}};
-  HALFBYTE_RETURN_IF_ERROR(allocate(job.logits, num_tokens, info_.vocab_size));
+  HALFBYTE_RETURN_IF_ERROR(
+      allocate(job.logits, num_tokens, info_.vocab_size, "score a shorter sequence"));
   std::future<Result<std::vector<float>>> answer = job.answer.get_future();
   {
     const std::lock_guard lock(mutex_);
@@ -214,7 +217,7 @@ void EngineLoop::run() {
   Status status;
   while (status.ok() && take_inbox(inbox)) {
     status = handle_inbox(inbox);
-    if (status.ok()) status = step();
+    if (status.ok()) status = no_throw([this] { return step(); });
     if (status.ok()) publish();
   }
   end_everything(status.ok() ? shut_down() : std::move(status));
@@ -351,7 +354,9 @@ Status EngineLoop::forward(std::span<const RankBatch> batches) {
   std::int64_t num_tokens = 0;
   for (std::size_t dp_rank = 0; dp_rank < batches.size(); ++dp_rank) {
     const RankBatch& batch = batches[dp_rank];
-    logits_[dp_rank].resize(batch.logit_rows.size() * static_cast<std::size_t>(info_.vocab_size));
+    HALFBYTE_RETURN_IF_ERROR(allocate(logits_[dp_rank],
+                                      static_cast<std::int64_t>(batch.logit_rows.size()),
+                                      info_.vocab_size, "lower --max-running-requests"));
     logits.emplace_back(logits_[dp_rank]);
     num_tokens += batch.num_tokens();
   }

@@ -9,6 +9,7 @@
 #include <exception>
 #include <utility>
 
+#include "base/no_throw.h"
 #include "engine/expert_load.h"
 
 namespace halfbyte {
@@ -50,8 +51,10 @@ void RankGroup::join_followers() {
 Status RankGroup::step(std::span<const RankBatch> batches,
                        std::span<const std::span<float>> logits) {
   start_step(logits);
-  Status status = send(batches);
-  if (status.ok()) status = forward(0, batches);
+  Status status = no_throw([&]() -> Status {
+    HALFBYTE_RETURN_IF_ERROR(send(batches));
+    return forward(0, batches);
+  });
   if (!status.ok()) fail(0, std::move(status));
   return wait_for_followers();
 }
@@ -75,7 +78,8 @@ Status RankGroup::wait_for_followers() {
 
 void RankGroup::follow(std::size_t rank) {
   for (std::int64_t step_idx = 1; wait_for_step(step_idx); ++step_idx) {
-    if (Status status = run_follower_step(rank); !status.ok()) fail(rank, std::move(status));
+    Status status = no_throw([&] { return run_follower_step(rank); });
+    if (!status.ok()) fail(rank, std::move(status));
     const std::lock_guard lock(mutex_);
     ++num_finished_;
     rank_finished_.notify_one();

@@ -367,6 +367,23 @@ TEST(Engine, AnExceptionOfTheModelIsAFailure) {
   EXPECT_EQ(collect(*engine, {id}).at(id).finish_reason, FinishReason::kError);
 }
 
+// More bytes than an address has room for: the allocation fails on every machine.
+TEST(Engine, LogitsThatFindNoMemoryAreAFailure) {
+  for (const int num_ranks : {1, 2}) {
+    FakeControl control;
+    const auto engine = start_fake_engine(
+        {.num_ranks = num_ranks, .dp_size = num_ranks, .vocab_size = std::int64_t{1} << 61},
+        control);
+    const RequestId id = engine->submit(make_request(4, 1, 5)).value();
+    const Answer answer = collect(*engine, {id}).at(id);
+    EXPECT_EQ(answer.finish_reason, FinishReason::kError);
+    EXPECT_EQ(answer.error_code, StatusCode::kOutOfMemory);
+    EXPECT_THAT(answer.error, HasSubstr("the logits of 1 tokens"));
+    EXPECT_EQ(engine->submit(make_request(4, 1, 5)).status().code(), StatusCode::kDeviceError);
+    EXPECT_EQ(engine->stats().free_blocks, engine->stats().total_blocks);
+  }
+}
+
 TEST(Engine, AFailureInsideScoreIsItsAnswer) {
   FakeControl control;
   control.before_forward = [](int, const Batch&) {

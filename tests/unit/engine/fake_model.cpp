@@ -140,7 +140,7 @@ std::unique_ptr<Engine> start_fake_engine(const FakeOptions& options, FakeContro
   parts.keeps_prefixes = options.keeps_prefixes;
   parts.schedule_policy = options.schedule_policy;
   parts.num_sampled_ids = options.num_sampled_ids;
-  parts.info.vocab_size = kFakeVocab;
+  parts.info.vocab_size = options.vocab_size;
   parts.info.max_context_tokens = options.max_context_tokens;
   parts.info.eos_token_ids = {kFakeEos};
   return EngineFactory::start(std::move(parts));
