@@ -9,8 +9,7 @@
 namespace halfbyte::server {
 namespace {
 
-constexpr int kPollMs = 100;      // how soon the thread sees that it shall stop
-constexpr int kPausedPollMs = 5;  // and that a client has taken what it has
+constexpr int kPollMs = 100;  // how soon the thread sees that it shall stop
 
 }  // namespace
 
@@ -21,13 +20,28 @@ void EventQueue::push(TokenEvent event) {
 }
 
 std::vector<TokenEvent> EventQueue::take() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(events_, {});
+  std::vector<TokenEvent> events;
+  std::vector<std::function<void()>> resume;
+  {
+    const std::lock_guard lock(mutex_);
+    events = std::exchange(events_, {});
+    resume = std::exchange(resume_, {});
+  }
+  std::ranges::for_each(resume, [](const auto& call) { call(); });
+  return events;
 }
 
 std::size_t EventQueue::size() const {
   const std::lock_guard lock(mutex_);
   return events_.size();
+}
+
+void EventQueue::on_taken(std::size_t limit, std::function<void()> resume) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (events_.size() >= limit) return resume_.push_back(std::move(resume));
+  }
+  resume();
 }
 
 void EventQueue::on_push(std::function<void()> wake) {
@@ -121,8 +135,7 @@ bool EngineDriver::is_closed() const {
 
 void EngineDriver::run() {
   while (!stopping_) {
-    deliver(engine_->poll(paused_.empty() ? kPollMs : kPausedPollMs));
-    if (!paused_.empty()) resume_taken();
+    deliver(engine_->poll(kPollMs));
     if (options_.watchdog_timeout.count() > 0) watch();
   }
 }
@@ -165,7 +178,8 @@ void EngineDriver::deliver(std::vector<TokenEvent> events) {
 }
 
 // Call with mutex_ held. One sequence of several that share a queue is paused when it has something
-// new, so none is before its first token.
+// new, so none is before its first token. Each pause is followed by the end of it, on whatever
+// thread takes the events; of a sequence that has ended neither has an effect.
 void EngineDriver::deliver_one(TokenEvent event) {
   const auto found = queues_.find(event.request_id);
   if (found == queues_.end()) return;  // cancelled
@@ -175,19 +189,9 @@ void EngineDriver::deliver_one(TokenEvent event) {
   if (is_last) queues_.erase(found);
   queue->push(std::move(event));
   if (is_last || queue->size() < options_.max_queued_events) return;
-  if (paused_.insert(request_id).second) engine_->set_paused(request_id, true);
-}
-
-// Pausing and resuming are this thread's alone: nothing stays paused that its client has taken.
-void EngineDriver::resume_taken() {
-  const std::lock_guard lock(mutex_);
-  std::erase_if(paused_, [this](RequestId request_id) {
-    const auto found = queues_.find(request_id);
-    if (found == queues_.end()) return true;  // it has ended
-    if (found->second->size() > options_.max_queued_events / 2) return false;
-    engine_->set_paused(request_id, false);
-    return true;
-  });
+  engine_->set_paused(request_id, true);
+  queue->on_taken(options_.max_queued_events,
+                  [this, request_id] { engine_->set_paused(request_id, false); });
 }
 
 // An error may be one request's own, or the engine's end. Its cause is what it refuses requests

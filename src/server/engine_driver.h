@@ -15,7 +15,6 @@
 #include <string_view>
 #include <thread>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "halfbyte/engine.h"
@@ -31,8 +30,12 @@ class EventQueue {
   explicit EventQueue(std::string name) : name_(std::move(name)) {}
   const std::string& name() const { return name_; }
   void push(TokenEvent event);
+  /// All of them; then calls what on_taken() was given.
   std::vector<TokenEvent> take();
   std::size_t size() const;
+  /// `resume` is called once, on the thread of the next take(), or now if that has been: fewer than
+  /// `limit` events are here. It must not call back into this.
+  void on_taken(std::size_t limit, std::function<void()> resume);
   /// `wake` is called after each push, and must not call back into this or the driver; null: no
   /// more calls, and none is under way.
   void on_push(std::function<void()> wake);
@@ -42,6 +45,7 @@ class EventQueue {
   mutable std::mutex mutex_;
   std::vector<TokenEvent> events_;
   std::function<void()> wake_;
+  std::vector<std::function<void()>> resume_;
 };
 
 struct DriverOptions {
@@ -49,11 +53,12 @@ struct DriverOptions {
   std::chrono::milliseconds watchdog_timeout{
       0};  // of a step: then a notice, twice: failed; 0: none
   std::function<void(std::string_view)> notice = {};  // one line each; may be null
-  // Of one client's request: a sequence that adds more is paused until half of them are taken.
+  // Of one client's request: a sequence that adds more is paused until they are taken.
   std::size_t max_queued_events = 4096;
 };
 
-/// Owns the engine and the thread that polls it. Thread-safe.
+/// Owns the engine and the thread that polls it. Thread-safe; no queue is taken from after its
+/// destruction.
 class EngineDriver {
  public:
   EngineDriver(std::unique_ptr<Engine> engine, DriverOptions options);
@@ -88,7 +93,6 @@ class EngineDriver {
   void run();
   void deliver(std::vector<TokenEvent> events);
   void deliver_one(TokenEvent event);
-  void resume_taken();
   void note_failure();
   void watch();
   void end_queues(const std::string& why);
@@ -101,7 +105,6 @@ class EngineDriver {
   std::int64_t num_steps_ = 0;
   std::chrono::steady_clock::time_point last_step_ = std::chrono::steady_clock::now();
   bool has_warned_ = false;
-  std::unordered_set<RequestId> paused_;  // may have ended since
 
   mutable std::mutex mutex_;  // of the following
   std::unordered_map<RequestId, std::shared_ptr<EventQueue>> queues_;

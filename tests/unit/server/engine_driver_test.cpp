@@ -114,6 +114,27 @@ TEST_F(SlowClient, GetsEveryTokenOnceItReads) {
   expect_nothing_left();
 }
 
+// Whoever takes the events resumes the request: the driver's thread, held up here, has no part in
+// it.
+TEST_F(SlowClient, IsResumedByWhatTakesItsEvents) {
+  pause_one();
+  std::promise<void> entered, opened;
+  Client other;
+  other.queue->on_push([&, open = opened.get_future().share()] {
+    ++num_delivered_;
+    entered.set_value();
+    open.wait();
+  });
+  ASSERT_TRUE(driver_.submit(make_request(5, 3, 1), other.queue).ok());
+  entered.get_future().wait();
+  const std::int64_t num_forwards = control_.num_forwards;
+  client_.take();
+  EXPECT_TRUE(wait_until([&] { return control_.num_forwards > num_forwards; }));
+  opened.set_value();
+  ASSERT_TRUE(client_.wait_for_end());
+  EXPECT_EQ(client_.tokens, tokens_of(request_));
+}
+
 // The shared queue is full for both; each is paused with its own next token, and both go on.
 TEST_F(SlowClient, MayHaveSeveralSequences) {
   const Request other = long_request(2);
