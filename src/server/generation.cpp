@@ -47,7 +47,10 @@ std::variant<std::shared_ptr<PendingAnswer>, ApiError> Generation::start(
       std::make_shared<Generation>(std::move(request), format, std::move(services), std::move(id));
   if (const Status status = generation->submit(); !status.ok()) {
     generation->cancel_open();
-    return refusal(status, generation->request_.prompt_field);
+    ApiError refused = refusal(status, generation->request_.prompt_field);
+    if (refused.status != 500) return refused;
+    generation->fail_to_begin(status);
+    return generation;
   }
   std::string begin = generation->writer_->begin();
   if (generation->request_.stream) generation->begin_ = std::move(begin);
@@ -79,6 +82,12 @@ Status Generation::submit_one(std::size_t prompt_idx, std::int64_t n_idx) {
   answers_.emplace_back();
   last_token_.emplace_back();
   return {};
+}
+
+void Generation::fail_to_begin(const Status& status) {
+  failed_to_begin_ = true;
+  error_ = status.to_string();
+  error_code_ = status.code();
 }
 
 PendingAnswer::Progress Generation::advance() {
@@ -223,7 +232,7 @@ PendingAnswer::Progress Generation::fail() {
   Progress end;
   end.done = true;
   end.close = true;
-  if (request_.stream) {
+  if (streams()) {
     end.bytes = writer_->error_events(error);
   } else {
     end.response = writer_->error_response(error);

@@ -33,7 +33,8 @@ struct GenerationServices {
 class Generation : public PendingAnswer {
  public:
   /// Hands all sequences to the engine, or none; the answer is of `format` and has the id `id`. 429
-  /// when the engine's queue is full; 503 when it takes nothing; 400 when it refuses.
+  /// when the engine's queue is full; 503 when it takes nothing; 400 when it refuses. What the
+  /// engine fails at is an answer: 500 with its id, streaming or not.
   static std::variant<std::shared_ptr<PendingAnswer>, ApiError> start(GenerationRequest request,
                                                                       const ApiFormat& format,
                                                                       GenerationServices services,
@@ -43,8 +44,10 @@ class Generation : public PendingAnswer {
              GenerationServices services,
              std::string id);
 
+  /// Makes it the answer that the engine failed to take the request.
+  void fail_to_begin(const Status& status);
   void on_progress(std::function<void()> wake) override { events_->on_push(std::move(wake)); }
-  bool streams() const override { return request_.stream; }
+  bool streams() const override { return request_.stream && !failed_to_begin_; }
   Progress advance() override;
   std::chrono::steady_clock::time_point deadline() const override;
   void cancel() override;
@@ -79,6 +82,7 @@ class Generation : public PendingAnswer {
   std::string begin_;                          // of a stream, until it is given
   bool has_token_ = false;                     // of any choice
   bool timed_out_ = false;
+  bool failed_to_begin_ = false;
   std::optional<std::string> error_;
   StatusCode error_code_ = StatusCode::kOk;
 };

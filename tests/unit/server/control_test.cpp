@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Keys, control, and what ends a request from outside.
+#include "server/generation.h"
 #include "unit/server/api_fixture.h"
 
 namespace halfbyte::server {
@@ -157,6 +158,63 @@ TEST(RequestTimeout, EndsWhatHasNoTokenYet) {
   EXPECT_THAT(std::get<HttpResponse>(metrics).body,
               ::testing::ContainsRegex("requests_total[{][^}]*status=\"408\"[^}]*[}] 2\n"));
   gate.count_down();
+}
+
+// Its client looks only after the limit; the first token had come in time.
+TEST(RequestTimeout, IsNotThatOfARequestThatIsPaused) {
+  FakeControl control;
+  control.before_forward = [](int, const Batch&) -> Status {
+    std::this_thread::sleep_for(1ms);  // else it has ended before it is paused
+    return {};
+  };
+  ApiOptions options = options_with({}, "");
+  options.request_timeout = 200ms;
+  Api api(options, load_text());
+  api.set_ready(start_fake_engine({}, control), 256, {.max_queued_events = 4});
+  for (const bool stream : {false, true}) {
+    const Json body = {{"prompt", {1, 2, 3}}, {"max_tokens", 100}, {"ignore_eos", true},
+                       {"temperature", 0},    {"stream", stream},  {"return_token_ids", true}};
+    HttpReply reply =
+        api.handle({"POST", "/v1/completions", "application/json", "", to_text(body)});
+    const auto& pending = std::get<std::shared_ptr<PendingAnswer>>(reply);
+    std::this_thread::sleep_until(pending->deadline());
+    const HttpReply metrics = api.handle({"GET", "/metrics", "", "", ""});
+    EXPECT_THAT(std::get<HttpResponse>(metrics).body,
+                ::testing::ContainsRegex("num_paused_reqs[{][^}]*[}] 1\n"));
+    const Received answer = receive(*pending);
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    EXPECT_THAT(answer.body, HasSubstr("\"finish_reason\":\"length\""));
+  }
+}
+
+// A code that means a defect, as no request that was checked should get it from the engine.
+TEST(Generation, TellsTheIdOfWhatTheEngineFailedAt) {
+  FakeControl control;
+  const auto driver =
+      std::make_shared<EngineDriver>(start_fake_engine({}, control), DriverOptions{});
+  const auto format = make_completion_format();
+  for (const bool stream : {false, true}) {
+    auto read =
+        format->read({{"prompt", {1, 2, 3}}, {"stream", stream}}, scope_of(model_text(), 256));
+    Generation failed(std::get<GenerationRequest>(std::move(read)), *format,
+                      {.driver = driver,
+                       .metrics = std::make_shared<Metrics>("m", false),
+                       .tokenizer = &tokenizer(),
+                       .context_tokens = 256},
+                      "cmpl-1");
+    failed.fail_to_begin({StatusCode::kInternal, "the scheduler is wrong"});
+    EXPECT_FALSE(failed.streams());
+    const PendingAnswer::Progress end = failed.advance();
+    EXPECT_TRUE(end.done);
+    ASSERT_TRUE(end.response);
+    EXPECT_EQ(end.response->status, 500);
+    EXPECT_EQ(Json::parse(end.response->body)["error"]["message"],
+              "cmpl-1: internal: the scheduler is wrong");
+    AccessRecord record;
+    failed.describe(record);
+    EXPECT_EQ(record.id, "cmpl-1");
+    EXPECT_EQ(record.error, "internal: the scheduler is wrong");
+  }
 }
 
 TEST(StreamInterval, PutsSeveralTokensIntoAnEvent) {
