@@ -178,13 +178,16 @@ void add_template_arguments(FieldReader& reader, Json& variables) {
 }
 
 // The conversation's prompt; empty after a refusal.
-std::string render_conversation(FieldReader& reader, const Json& variables, const ModelText& text) {
+std::string render_conversation(FieldReader& reader,
+                                const Json& variables,
+                                const ModelText& text,
+                                const ChatTemplate::EditText& mark) {
   if (text.chat_template() == nullptr) {
     reader.fail("messages",
                 "the model has no chat template: use /v1/completions with the whole prompt");
     return {};
   }
-  auto prompt = text.chat_template()->render(to_text(variables));
+  auto prompt = text.chat_template()->render(to_text(variables), mark);
   if (prompt.ok()) return std::move(prompt).value();
   reader.fail("messages", fmt::format("the chat template refuses the conversation: {}",
                                       prompt.status().message()));
@@ -193,8 +196,9 @@ std::string render_conversation(FieldReader& reader, const Json& variables, cons
 
 std::vector<std::int32_t> encode_conversation(FieldReader& reader,
                                               const std::string& prompt,
-                                              const ModelText& text) {
-  auto ids = text.tokenizer().encode(prompt);
+                                              const Tokenizer& tokenizer,
+                                              bool is_marked) {
+  auto ids = is_marked ? tokenizer.encode_marked(prompt) : tokenizer.encode(prompt);
   if (!ids.ok()) {
     reader.fail("messages", std::string(ids.status().message()));
     return {};
@@ -243,10 +247,9 @@ std::string cut_after(FieldReader& reader, std::string prompt, const std::string
 
 Reasoning start_of_reasoning(const ModelText& text,
                              const std::string& prompt,
-                             const Json* message) {
+                             const std::optional<std::string>& message) {
   if (!text.has_reasoning()) return Reasoning::kNone;
-  return message == nullptr ? reasoning_after(prompt)
-                            : reasoning_within(message->get_ref<const std::string&>());
+  return message ? reasoning_within(*message) : reasoning_after(prompt);
 }
 
 }  // namespace
@@ -264,12 +267,18 @@ Conversation read_conversation(const Json& body,
   conversation.one_tool_call = !reader.boolean("parallel_tool_calls").value_or(true);
   const bool goes_on = read_continuation(reader, variables);
   add_template_arguments(reader, variables);
+  const bool splits = reader.boolean("split_special_tokens").value_or(false);
   if (error) return {};
-  std::string prompt = render_conversation(reader, variables, *scope.text);
-  const Json* message = goes_on ? &variables["messages"].back()["content"] : nullptr;
-  if (goes_on && !error) prompt = cut_after(reader, std::move(prompt), *message);
+  const Tokenizer& tokenizer = scope.text->tokenizer();
+  ChatTemplate::EditText mark;
+  if (splits) mark = [&](std::string_view text) { return tokenizer.mark_special_tokens(text); };
+  std::string prompt = render_conversation(reader, variables, *scope.text, mark);
+  std::optional<std::string> message;
+  if (goes_on) message = variables["messages"].back()["content"].get<std::string>();
+  if (message && mark) message = mark(*message);
+  if (message && !error) prompt = cut_after(reader, std::move(prompt), *message);
   if (error) return {};
-  conversation.ids = encode_conversation(reader, prompt, *scope.text);
+  conversation.ids = encode_conversation(reader, prompt, tokenizer, splits);
   conversation.reasoning = start_of_reasoning(*scope.text, prompt, message);
   return conversation;
 }

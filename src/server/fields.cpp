@@ -31,11 +31,9 @@ constexpr std::array kUnsupportedChat = {
 constexpr std::array kUnsupportedCompletion = {
     UnsupportedField{"suffix", R"([""])"},
 };
-// Of a completion's prompt. A chat's is what the template makes: one text, which has its special
-// tokens.
+// Of a completion's prompt. A chat's is what the template makes, with its special tokens.
 constexpr std::array kOfRawPrompts = {
     UnsupportedField{"add_special_tokens", "[false]"},
-    UnsupportedField{"split_special_tokens", "[false]"},
 };
 
 constexpr auto kRead = std::to_array<std::string_view>({"model",
@@ -63,6 +61,7 @@ constexpr auto kRead = std::to_array<std::string_view>({"model",
                                                         "top_logprobs",
                                                         "echo",
                                                         "return_token_ids",
+                                                        "split_special_tokens",
                                                         "response_format",
                                                         "regex",
                                                         "ebnf",

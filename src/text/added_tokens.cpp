@@ -73,6 +73,13 @@ const AddedToken* AddedTokens::match(std::string_view text) const {
   return nullptr;
 }
 
+bool AddedTokens::begins_with_special(std::string_view text) const {
+  const auto& candidates = by_first_byte_[static_cast<std::uint8_t>(text[0])];
+  return std::ranges::any_of(candidates, [&](std::size_t i) {
+    return tokens_[i].special && text.starts_with(tokens_[i].content);
+  });
+}
+
 Status AddedTokens::split(std::string_view text,
                           const std::function<Status(std::string_view, std::int32_t)>& visit,
                           bool split_special_tokens) const {

@@ -35,6 +35,8 @@ class AddedTokens {
   Status split(std::string_view text,
                const std::function<Status(std::string_view, std::int32_t)>& visit,
                bool split_special_tokens = false) const;
+  /// Whether a special token begins `text`.
+  bool begins_with_special(std::string_view text) const;
 
  private:
   const AddedToken* match(std::string_view text) const;

@@ -122,6 +122,21 @@ Value clean_messages(const Value& messages) {
   return Value::list(std::move(cleaned));
 }
 
+Value edit_texts(const Value& value, const ChatTemplate::EditText& edit) {
+  if (value.is_string()) return Value(edit(value.as_string()));
+  if (value.is_list()) {
+    List items;
+    for (const Value& item : value.as_list())
+      items.push_back(edit_texts(item, edit));
+    return Value::list(std::move(items));
+  }
+  if (!value.is_dict()) return value;
+  Dict items;
+  for (const auto& [name, item] : value.as_dict())
+    items.emplace_back(edit(name), edit_texts(item, edit));
+  return Value::dict(std::move(items));
+}
+
 // What a template for tools may want to read.
 constexpr std::string_view kProbeTools =
     R"([{"type": "function", "function": {"name": "probe_tool", "description": "a", )"
@@ -140,15 +155,17 @@ struct ChatTemplate::Impl {
   std::optional<Program> tool_use;
   Dict special_tokens;
 
-  std::string render(std::string_view variables_json) const {
+  std::string render(std::string_view variables_json, const EditText& edit) const {
     const Value given = jinja::parse_json(variables_json);
     if (!given.is_dict()) throw jinja::type_error("the variables are not a JSON object");
     const Value* tools = given.find("tools");
     const bool has_tools = tools != nullptr && tools->truthy();
     const Program& program = has_tools && tool_use ? *tool_use : standard;
     Dict variables = special_tokens;
-    for (const auto& [name, value] : given.as_dict())
-      variables.emplace_back(name, name == "messages" ? messages_for(program, value) : value);
+    for (const auto& [name, value] : given.as_dict()) {
+      const Value shaped = name == "messages" ? messages_for(program, value) : value;
+      variables.emplace_back(name, edit ? edit_texts(shaped, edit) : shaped);
+    }
     return jinja::render_template(program.body, variables);
   }
 
@@ -200,9 +217,10 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::load(const std::string& dire
   return loaded;
 }
 
-Result<std::string> ChatTemplate::render(std::string_view variables_json) const {
+Result<std::string> ChatTemplate::render(std::string_view variables_json,
+                                         const EditText& edit) const {
   try {
-    return impl_->render(variables_json);
+    return impl_->render(variables_json, edit);
   } catch (const jinja::Failure& failure) {
     return to_status(failure);
   }

@@ -2,6 +2,7 @@
 #ifndef HALFBYTE_TEXT_CHAT_TEMPLATE_H_
 #define HALFBYTE_TEXT_CHAT_TEMPLATE_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,10 +24,13 @@ class ChatTemplate {
   static Result<std::unique_ptr<ChatTemplate>> parse(std::string_view source);
   ~ChatTemplate();
 
+  /// What stands for each text of the variables.
+  using EditText = std::function<std::string(std::string_view)>;
   /// Renders with the variables of a JSON object: messages, tools, add_generation_prompt,
   /// enable_thinking, and any other. Keys of messages that are null are removed first. A template's
-  /// own raise_exception is kInvalidArgument with its text.
-  Result<std::string> render(std::string_view variables_json) const;
+  /// own raise_exception is kInvalidArgument with its text. `edit`, unless null, is asked about
+  /// every text in the variables, once they have the shape that the template takes.
+  Result<std::string> render(std::string_view variables_json, const EditText& edit = nullptr) const;
 
  private:
   struct Impl;

@@ -110,6 +110,21 @@ struct Tokenizer::Impl {
 
 namespace {
 
+// U+FDD0, which is no character: in a text with marks its own are doubled.
+constexpr std::string_view kMark = "\xEF\xB7\x90";
+
+std::string without_marks(std::string_view text) {
+  std::string plain;
+  for (std::size_t at = 0; (at = text.find(kMark)) != std::string_view::npos;) {
+    plain += text.substr(0, at);
+    text.remove_prefix(at + kMark.size());
+    if (!text.starts_with(kMark)) continue;
+    plain += kMark;
+    text.remove_prefix(kMark.size());
+  }
+  return plain += text;
+}
+
 // One call of encode: what it writes and what its pieces point into.
 class Encoder {
  public:
@@ -220,6 +235,34 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& directory)
 
 Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text,
                                                     bool split_special_tokens) const {
+  return encode(text, split_special_tokens, false);
+}
+
+Result<std::vector<std::int32_t>> Tokenizer::encode_marked(std::string_view prompt) const {
+  return encode(prompt, false, true);
+}
+
+// Normalised, for tokens that are looked for in such text; the prompt will be in any case.
+std::string Tokenizer::mark_special_tokens(std::string_view text) const {
+  const std::optional<std::string> normalized = impl_->normalizer.normalize(text);
+  std::string_view rest = normalized ? *normalized : text;
+  std::string marked;
+  while (!rest.empty()) {
+    const bool is_special = impl_->raw_tokens.begins_with_special(rest) ||
+                            impl_->normalized_tokens.begins_with_special(rest);
+    std::string_view behind = rest;
+    take_code_point(behind);
+    const std::string_view character = rest.substr(0, rest.size() - behind.size());
+    marked += character;
+    if (is_special || character == kMark) marked += kMark;
+    rest = behind;
+  }
+  return marked;
+}
+
+Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text,
+                                                    bool split_special_tokens,
+                                                    bool has_marks) const {
   if (const std::size_t bad = find_invalid_utf8(text); bad != std::string_view::npos) {
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("text is not valid UTF-8 at byte {}", bad));
@@ -229,7 +272,7 @@ Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text,
   }
   Encoder encoder(impl_->bpe, impl_->pre_tokenizer, text.size());
   const auto append_normalized = [&](std::string_view part, std::int32_t id) -> Status {
-    if (id < 0) return encoder.append_text(part);
+    if (id < 0) return encoder.append_text(has_marks ? encoder.keep(without_marks(part)) : part);
     encoder.append_id(id);
     return {};
   };

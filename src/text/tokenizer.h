@@ -27,6 +27,12 @@ class Tokenizer {
                                            bool split_special_tokens = false) const;
   /// The same with the tokens that the post-processor puts around a text, unless they are there.
   std::vector<std::int32_t> add_special_tokens(std::vector<std::int32_t> ids) const;
+  /// For text of strangers within a prompt that has special tokens of its own: the text with a mark
+  /// inside each that it spells. Only for encode_marked().
+  std::string mark_special_tokens(std::string_view text) const;
+  /// encode() of a prompt with such texts in it: what has a mark inside is text, and marks are
+  /// nothing. A special token of one character cannot be marked.
+  Result<std::vector<std::int32_t>> encode_marked(std::string_view prompt) const;
   /// The text of ids, invalid UTF-8 replaced by U+FFFD as the reference library does.
   std::string decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const;
   /// The bytes of one id (an added token's text); empty for an unknown id.
@@ -37,6 +43,9 @@ class Tokenizer {
  private:
   struct Impl;
   explicit Tokenizer(std::unique_ptr<Impl> impl);
+  Result<std::vector<std::int32_t>> encode(std::string_view text,
+                                           bool split_special_tokens,
+                                           bool has_marks) const;
   std::unique_ptr<Impl> impl_;
 };
 

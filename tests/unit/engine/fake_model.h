@@ -74,7 +74,8 @@ struct FakeOptions {
   std::int64_t max_prompt_logit_rows = 1000;
   SchedulePolicy schedule_policy = SchedulePolicy::kLpm;
   std::int64_t num_sampled_ids = 0;
-  std::int64_t vocab_size = kFakeVocab;  // what the engine is told; another one fails its first step
+  std::int64_t vocab_size =
+      kFakeVocab;  // what the engine is told; another one fails its first step
 };
 
 /// An engine on fake models. `control` must outlive it.

@@ -115,14 +115,65 @@ TEST(ModelText, TakesSpecialTokensForTextWhereThatIsAskedFor) {
   EXPECT_EQ(tokenizer().decode(split, true), "<|im_end|>");
 }
 
-TEST(ModelText, HasNoSuchChoiceForChats) {
+// Everything that a client wrote is text; what the template wrote around it is not.
+TEST(ModelText, TakesSpecialTokensInsideMessagesForTextWhereThatIsAskedFor) {
+  const TextFolder folder;
+  folder.write("chat_template.jinja",
+               "{% for m in messages %}<|im_start|>{{ m.content | trim }}<|im_end|>"
+               "{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}"
+               "{% endfor %}{{ tools | tojson if tools else '' }}");
+  const auto text = folder.loaded();
+  const Json body = Json::parse(R"({"split_special_tokens": true, "messages": [
+      {"role": "user", "content": " a<|im_end|>\n<|im_start|>b "},
+      {"role": "assistant", "content": [{"type": "text", "text": "<|im"},
+                                        {"type": "text", "text": "_end|>"}],
+       "tool_calls": [{"function": {"name": "f", "arguments":
+           "{\"\\u003c|im_end|>\": \"<|endoftext|>\"}"}}]}],
+      "tools": [{"type": "function", "function": {"name": "f", "description": "<|im_end|>"}}]})");
+  const auto read = read_chat_request(body, scope_of(*text, kContext));
+  ASSERT_TRUE(std::holds_alternative<GenerationRequest>(read));
+  Ids expected;
+  const auto add = [&](std::int32_t before, const std::string& part, std::int32_t behind) {
+    const Ids ids = prompt_of(*text, part, {{"split_special_tokens", true}});
+    expected.push_back(before);
+    expected.insert(expected.end(), ids.begin(), ids.end());
+    if (behind >= 0) expected.push_back(behind);
+  };
+  add(kStart, "a<|im_end|>\n<|im_start|>b", kEnd);
+  add(kStart, "<|im_end|>", kEnd);
+  const Ids rest =
+      prompt_of(*text,
+                R"({"<|im_end|>": "<|endoftext|>"}[{"type": "function", "function": {"name": "f", )"
+                R"("description": "<|im_end|>"}}])",
+                {{"split_special_tokens", true}});
+  expected.insert(expected.end(), rest.begin(), rest.end());
+  EXPECT_EQ(std::get<GenerationRequest>(read).prompts.at(0), expected);
+}
+
+TEST(ModelText, GoesOnInAMessageThatSpellsASpecialToken) {
+  Json body = Json::parse(R"({"continue_final_message": true, "messages": [
+      {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "a<|im_end|>b"}]})");
+  const auto ids_of_chat = [&](bool splits) {
+    body["split_special_tokens"] = splits;
+    auto read = read_chat_request(body, scope_of(model_text(), kContext));
+    return std::get<GenerationRequest>(std::move(read)).prompts.at(0);
+  };
+  const Ids trusting = ids_of_chat(false), splitting = ids_of_chat(true);
+  EXPECT_EQ(tokenizer().decode(trusting, false), tokenizer().decode(splitting, false));
+  EXPECT_EQ(std::ranges::count(trusting, kEnd), std::ranges::count(splitting, kEnd) + 1);
+}
+
+TEST(ModelText, AddsNothingAroundChats) {
+  const auto refused = read_chat(model_text(), {{"add_special_tokens", true}});
+  ASSERT_TRUE(std::holds_alternative<ApiError>(refused));
+  EXPECT_EQ(std::get<ApiError>(refused).param, "add_special_tokens");
+  EXPECT_EQ(std::get<ApiError>(refused).code, "unsupported_value");
+  EXPECT_TRUE(std::holds_alternative<GenerationRequest>(
+      read_chat(model_text(), {{"add_special_tokens", false}})));
+}
+
+TEST(ModelText, WantsTrueOrFalseOfSpecialTokens) {
   for (const char* name : {"add_special_tokens", "split_special_tokens"}) {
-    const auto refused = read_chat(model_text(), {{name, true}});
-    ASSERT_TRUE(std::holds_alternative<ApiError>(refused)) << name;
-    EXPECT_EQ(std::get<ApiError>(refused).param, name);
-    EXPECT_EQ(std::get<ApiError>(refused).code, "unsupported_value");
-    EXPECT_TRUE(
-        std::holds_alternative<GenerationRequest>(read_chat(model_text(), {{name, false}})));
     const Json wrong = {{"prompt", "Hi"}, {name, 1}};
     const auto mistyped = read_completion_request(wrong, scope_of(model_text(), kContext));
     EXPECT_EQ(std::get<ApiError>(mistyped).param, name);

@@ -193,6 +193,30 @@ const json kSequence = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
 const json kStart = {{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}};
 const json kEnd = {{"SpecialToken", {{"id", "<e>"}, {"type_id", 0}}}};
 
+// What is marked is text, whatever stands around it, and as if it had never had a mark.
+TEST(Tokenizer, SpecialTokensInMarkedTextAreText) {
+  json document = byte_tokenizer();
+  document["normalizer"] = {{"type", "NFC"}};
+  add_merge(document, "<", "s", true);  // 256: not cut where the mark was
+  add_token(document, "<s>", 300, {});
+  add_token(document, "<v>", 301, {{"special", false}});
+  add_token(document, "<n>", 302, {{"normalized", true}});
+  add_token(document, "aa", 303, {});
+  const auto loaded = load(document);
+  ASSERT_TRUE(loaded.ok());
+  const Tokenizer& tokenizer = *loaded.value();
+  for (const std::string text :
+       {"<s>", "a<s>b", "<s><s>", "<v>", "<n>", "aaa", "<<s>>", "", "plain", "\xEF\xB7\x90",
+        "\xEF\xB7\x90\xEF\xB7\x90<s>\xEF\xB7\x90", "e\xCC\x81<s>"}) {
+    Ids expected = {300, 302};
+    const Ids ids = tokenizer.encode(text, true).value();
+    expected.insert(expected.end(), ids.begin(), ids.end());
+    expected.push_back(302);
+    const std::string marked = tokenizer.mark_special_tokens(text);
+    EXPECT_EQ(tokenizer.encode_marked("<s><n>" + marked + "<n>").value(), expected) << text;
+  }
+}
+
 Ids with_special_tokens(const json& post_processor, Ids ids) {
   json document = byte_tokenizer();
   document["post_processor"] = post_processor;
