@@ -4,9 +4,29 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 namespace halfbyte::server {
+namespace {
+
+// What is no two digits behind a % stays.
+std::string decode_percent(std::string_view text) {
+  std::string decoded;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    unsigned char byte = 0;
+    const std::string_view digits = text.substr(i + 1, 2);
+    const auto [end, problem] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
+    const bool is_escape = text[i] == '%' && digits.size() == 2 && problem == std::errc() &&
+                           end == digits.data() + digits.size();
+    decoded += is_escape ? static_cast<char>(byte) : text[i];
+    if (is_escape) i += 2;
+  }
+  return decoded;
+}
+
+}  // namespace
 
 HangUp hang_up_of(int descriptor) {
   pollfd state{.fd = descriptor, .events = POLLRDHUP, .revents = 0};
@@ -18,9 +38,9 @@ HangUp hang_up_of(int descriptor) {
 std::string path_of(std::string_view target) {
   target = target.substr(0, target.find('?'));
   const std::size_t scheme = target.find("://");
-  if (target.starts_with('/') || scheme == std::string_view::npos) return std::string(target);
+  if (target.starts_with('/') || scheme == std::string_view::npos) return decode_percent(target);
   const std::size_t path = target.find('/', scheme + 3);
-  return path == std::string_view::npos ? "/" : std::string(target.substr(path));
+  return path == std::string_view::npos ? "/" : decode_percent(target.substr(path));
 }
 
 // An answer that depends on the origin says so also where it is refused, or there is none: caches

@@ -20,7 +20,8 @@ enum class HangUp { kNone, kSending, kBoth };
 /// Of a connected socket; does not wait.
 HangUp hang_up_of(int descriptor);
 
-/// "/path" of "/path?query" and of "http://host/path?query", which requests to a proxy have.
+/// "/path" of "/path?query" and of "http://host/path?query", which requests to a proxy have; with
+/// %2F and the like as what they stand for.
 std::string path_of(std::string_view target);
 
 /// What a page of `origin` (empty: no page of another) may do, and is told. `allowed`: origins, or

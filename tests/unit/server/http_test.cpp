@@ -177,6 +177,14 @@ TEST_F(HttpTest, TakesWholeUrlsAsTargets) {
   EXPECT_THAT(client.read_until("GET /"), HasSubstr("GET /"));
 }
 
+// RFC 3986, 2.1: clients escape what a name of a model has beside letters, digits and - . _ ~
+TEST_F(HttpTest, TakesEscapesInPathsForWhatTheyStandFor) {
+  start();
+  Client client(server_->port());
+  client.send_text(request_for("/a%2Fb%20%C3%a4%25/%zz%4?c=%41"));
+  EXPECT_THAT(client.read_until("%zz%4"), HasSubstr("GET /a/b \xC3\xA4%/%zz%4"));
+}
+
 TEST_F(HttpTest, AnswersAClientThatOnlyReadsFromNowOn) {
   start();
   Client whole(server_->port());
