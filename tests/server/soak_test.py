@@ -178,6 +178,14 @@ class Client:
         assert set(json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"])) == {"side", "far"}, choice
         return 200
 
+    def unknown_fields(self):
+        """Ignored; the first thousand names are told once each."""
+        name = self.rng.choice(["x_" + str(self.rng.randrange(10**6)), "\u4e03\n\x00", "", "a" * 3000])
+        value = self.rng.choice([None, -1, "a", [[1]], {"a": {"b": []}}])
+        if self.rng.random() < 0.5:
+            return self.expect(200, "POST", CHAT, self.question(**{name: value}))
+        return self.expect(200, "POST", *self.other_format(**{name: value}))
+
     def look(self):
         return self.expect(200, "GET", self.rng.choice(["/health", "/metrics", "/v1/models", "/version"]))
 
@@ -341,7 +349,8 @@ WEIGHTS = {"whole": 12, "stream": 12, "completion": 8, "look": 6, "slow_writer":
            "bad_field": 8, "bad_ids": 5, "bad_place": 4, "bad_model": 2, "bad_type": 2, "too_long": 1, "no_http": 3,
            "large_header": 1, "too_large": 1, "leave_early": 6, "leave_at_once": 6, "leave_in_a_stream": 6,
            "half_open": 3, "say_nothing": 2, "ahead": 2, "other_whole": 8, "other_stream": 8, "stored_response": 4,
-           "counted_tokens": 2, "prompt_logprobs": 4, "bad_format": 5, "bad_constraint": 4, "leave_other_stream": 6}
+           "counted_tokens": 2, "prompt_logprobs": 4, "unknown_fields": 5, "bad_format": 5, "bad_constraint": 4,
+           "leave_other_stream": 6}
 # Where the build has grammars.
 CONSTRAINED_WEIGHTS = {"constrained": 6, "constrained_stream": 4, "tool_call": 4, "leave_constrained": 4}
 
