@@ -21,6 +21,7 @@
 #include <thread>
 
 #include "server/http_guards.h"
+#include "server/http_message.h"
 #include "server/http_peer.h"
 #include "server/random_id.h"
 
@@ -62,26 +63,6 @@ struct Waiter {
   bool signalled = false;
   HangUp hang_up = HangUp::kNone;
 };
-
-std::string text_of(beast::string_view text) {
-  return {text.data(), text.size()};
-}
-
-HttpRequest to_request(const http::request<http::string_body>& message) {
-  return {.method = text_of(message.method_string()),
-          .path = path_of(text_of(message.target())),
-          .content_type = text_of(message[http::field::content_type]),
-          .authorization = text_of(message[http::field::authorization]),
-          .body = message.body(),
-          .api_key = text_of(message["X-Api-Key"])};
-}
-
-// "127.0.0.1"; empty when the connection is gone already.
-std::string address_of(const tcp::socket& socket) {
-  error_code error;
-  const tcp::endpoint peer = socket.remote_endpoint(error);
-  return error ? std::string() : peer.address().to_string();
-}
 
 constexpr int kClientLeft = 499;  // as nginx logs it
 
@@ -155,15 +136,21 @@ class Connection {
     co_await http::async_read_header(stream_, buffer_, parser,
                                      asio::redirect_error(asio::use_awaitable, error));
     if (error) co_return;
-    stream_.expires_after(shared_->options.transfer_timeout);
+    begin_transfer();
     if (beast::iequals(parser.get()[http::field::expect], "100-continue")) {
       http::response<http::empty_body> go_on(http::status::continue_, 11);
       co_await http::async_write(stream_, go_on, asio::redirect_error(asio::use_awaitable, error));
       if (error) co_return;
     }
-    co_await http::async_read(stream_, buffer_, parser,
-                              asio::redirect_error(asio::use_awaitable, error));
+    while (!error && !parser.is_done()) {
+      begin_transfer();
+      co_await http::async_read_some(stream_, buffer_, parser,
+                                     asio::redirect_error(asio::use_awaitable, error));
+    }
   }
+
+  // Of one piece: a client that is slow and goes on is not one that has stopped.
+  void begin_transfer() { stream_.expires_after(shared_->options.transfer_timeout); }
 
   // What the client did wrong, where it can still be told.
   asio::awaitable<void> refuse(error_code error, const Parser& parser) {
@@ -237,9 +224,13 @@ class Connection {
     message.body() = std::move(response.body);
     message.prepare_payload();
     if (is_head_) message.body().clear();  // the length says what a GET would have had
-    stream_.expires_after(shared_->options.transfer_timeout);
+    http::response_serializer<http::string_body> serializer(message);
     error_code error;
-    co_await http::async_write(stream_, message, asio::redirect_error(asio::use_awaitable, error));
+    while (!error && !serializer.is_done()) {
+      begin_transfer();
+      co_await http::async_write_some(stream_, serializer,
+                                      asio::redirect_error(asio::use_awaitable, error));
+    }
     if (!error) record_.status = response.status;
     open_ = open_ && keep_alive_ && !error;
   }
@@ -359,7 +350,7 @@ class Connection {
     head.keep_alive(keep_alive_);
     if (chunked_) head.chunked(true);
     http::response_serializer<http::empty_body> serializer(head);
-    stream_.expires_after(shared_->options.transfer_timeout);
+    begin_transfer();
     error_code error;
     co_await http::async_write_header(stream_, serializer,
                                       asio::redirect_error(asio::use_awaitable, error));
@@ -376,11 +367,13 @@ class Connection {
       quiet_since_ = Clock::now();
     }
     if (is_last && chunked_) wire += "0\r\n\r\n";
-    if (wire.empty()) co_return;
-    stream_.expires_after(shared_->options.transfer_timeout);
+    asio::const_buffer rest = asio::buffer(wire);
     error_code error;
-    co_await asio::async_write(stream_, asio::buffer(wire),
-                               asio::redirect_error(asio::use_awaitable, error));
+    while (!error && rest.size() > 0) {
+      begin_transfer();
+      rest +=
+          co_await stream_.async_write_some(rest, asio::redirect_error(asio::use_awaitable, error));
+    }
     stream_.expires_never();
     if (error) open_ = false;
   }

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <vector>
 
 namespace halfbyte::server {
 namespace {
@@ -57,6 +58,17 @@ class Client {
     return text;
   }
   std::string read_all() { return read_until("no such text"); }
+  // The bytes that come until the end, to one who takes at most 10 MiB of them a second.
+  std::size_t read_slowly() {
+    std::vector<char> buffer(1U << 20);
+    std::size_t total = 0;
+    while (true) {
+      const ssize_t size = recv(socket_, buffer.data(), buffer.size(), MSG_WAITALL);
+      if (size <= 0) return total;
+      total += static_cast<std::size_t>(size);
+      std::this_thread::sleep_for(100ms);
+    }
+  }
 
  private:
   int socket_;
@@ -306,6 +318,38 @@ TEST_F(HttpTest, DropsAClientThatDoesNotRead) {
   } while (client->read_until("\r\n\r\n").empty());
   stream_->give(piece(std::string(64U << 20, 'x'), false));  // more than sockets hold
   EXPECT_TRUE(stream_->wait_for_cancel());
+}
+
+// All of it takes longer than a transfer may stand still.
+TEST_F(HttpTest, TakesARequestThatComesSlowly) {
+  start({.transfer_timeout = 1s});
+  Client client(server_->port());
+  client.send_text("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\n");
+  for (const char c : std::string("slowly")) {
+    std::this_thread::sleep_for(300ms);
+    client.send_text({c});
+  }
+  EXPECT_THAT(client.read_until("slowly"), HasSubstr("POST /aslowly"));
+}
+
+TEST_F(HttpTest, GivesAnAnswerToAClientThatReadsSlowly) {
+  start({.transfer_timeout = 1s});
+  constexpr std::size_t kBytes = 32U << 20;  // more than sockets hold by some seconds
+  for (const bool streams : {false, true}) {
+    Client client(server_->port());
+    client.send_text("GET /" + std::string(streams ? "stream" : "whole") +
+                     " HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    PendingAnswer::Progress end = piece("", true);
+    const std::string text(kBytes, 'x');
+    if (streams) {
+      end.bytes = text;
+    } else {
+      end.response = HttpResponse{.status = 200, .body = text};
+    }
+    (streams ? stream_ : whole_)->give(std::move(end));
+    EXPECT_GT(client.read_slowly(), kBytes);
+    EXPECT_EQ(wait_for_records(streams ? 2 : 1).back().status, 200);
+  }
 }
 
 TEST_F(HttpTest, RefusesABodyOverItsLimit) {
