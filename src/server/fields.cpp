@@ -20,8 +20,13 @@ constexpr std::array kUnsupported = {
     UnsupportedField{"prompt_logprobs", "[]"}, UnsupportedField{"guided_json", "[]"},
     UnsupportedField{"guided_regex", "[]"},    UnsupportedField{"guided_choice", "[]"},
     UnsupportedField{"guided_grammar", "[]"},  UnsupportedField{"use_beam_search", "[false]"},
+    UnsupportedField{"bad_words", "[[]]"},     UnsupportedField{"allowed_token_ids", "[]"},
+    UnsupportedField{"length_penalty", "[1]"}, UnsupportedField{"truncate_prompt_tokens", "[]"},
+    UnsupportedField{"prompt_embeds", "[]"},   UnsupportedField{"logits_processors", "[[]]"},
+    UnsupportedField{"stop_regex", "[]"},      UnsupportedField{"lora_path", "[]"},
 };
 constexpr std::array kUnsupportedChat = {
+    UnsupportedField{"chat_template", "[]"},
     UnsupportedField{"functions", "[[]]"},
     UnsupportedField{"function_call", R"(["none"])"},
     UnsupportedField{"modalities", R"([["text"]])"},

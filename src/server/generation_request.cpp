@@ -19,6 +19,7 @@ constexpr std::int64_t kCompletionMaxTokens = 16;  // OpenAI's default
 constexpr std::size_t kMaxStops = 16;
 constexpr std::size_t kMaxStopBytes = 1024;
 constexpr std::size_t kMaxIdBytes = 128;
+constexpr std::size_t kMaxSaltBytes = 1024;
 
 void check_stop(FieldReader& reader, const std::vector<std::string>& stops) {
   if (stops.size() > kMaxStops) {
@@ -81,6 +82,14 @@ void read_id(FieldReader& reader, GenerationRequest& request) {
                                    Json(*id).dump(), kMaxIdBytes));
   }
   request.id = *id;
+}
+
+// Each sequence, and each prefix in the cache, holds it.
+void read_cache_salt(FieldReader& reader, GenerationRequest& request) {
+  request.cache_salt = reader.string("cache_salt").value_or("");
+  if (request.cache_salt.size() <= kMaxSaltBytes) return;
+  reader.fail("cache_salt", fmt::format("cache_salt has {} bytes, want at most {}",
+                                        request.cache_salt.size(), kMaxSaltBytes));
 }
 
 // Types of fields that do nothing here.
@@ -263,7 +272,7 @@ void read_shared_fields(const Json& body,
   check_inert_fields(reader);
   read_id(reader, request);
   request.n = reader.integer("n", 1, kMaxChoices).value_or(1);
-  request.cache_salt = reader.string("cache_salt").value_or("");
+  read_cache_salt(reader, request);
   request.include_stop_string = reader.boolean("include_stop_str_in_output").value_or(false);
   request.skip_special_tokens = reader.boolean("skip_special_tokens").value_or(true);
   request.return_token_ids = reader.boolean("return_token_ids").value_or(false);

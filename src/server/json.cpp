@@ -15,12 +15,15 @@ namespace {
 
 constexpr std::size_t kMaxDepth = 64;
 constexpr std::int64_t kMaxMembers = 1024;
+// A byte of a body may be 40 of memory once it is built: "{}," is an object.
+constexpr std::int64_t kMaxNodes = std::int64_t{1} << 18;
+constexpr std::int64_t kMaxValues = std::int64_t{1} << 22;
 
 ApiError invalid_json(std::string message) {
   return {400, std::move(message), "", "invalid_json"};
 }
 
-// Follows brackets and counts members outside strings, before anything is built.
+// Follows brackets, and counts them, members and values outside strings, before anything is built.
 class ShapeCheck {
  public:
   std::optional<std::string> run(std::string_view text) {
@@ -37,16 +40,26 @@ class ShapeCheck {
   std::optional<std::string> step(char c) {
     if (c == '{' || c == '[') members_.push_back(0);
     if ((c == '}' || c == ']') && !members_.empty()) members_.pop_back();
+    num_nodes_ += c == '{' || c == '[' ? 1 : 0;
+    num_values_ += c == ',' ? 1 : 0;
     if (members_.size() > kMaxDepth) {
       return fmt::format("the body is nested deeper than {} levels", kMaxDepth);
     }
     if (c == ':' && !members_.empty() && ++members_.back() > kMaxMembers) {
       return fmt::format("an object of the body has more than {} members", kMaxMembers);
     }
+    if (num_nodes_ > kMaxNodes) {
+      return fmt::format("the body has more than {} objects and lists", kMaxNodes);
+    }
+    if (num_values_ >= kMaxValues) {
+      return fmt::format("the body has more than {} values", kMaxValues);
+    }
     return std::nullopt;
   }
 
   std::vector<std::int64_t> members_;  // of each open bracket
+  std::int64_t num_nodes_ = 0;
+  std::int64_t num_values_ = 0;  // less one for each list or object
   JsonNesting nesting_;
 };
 

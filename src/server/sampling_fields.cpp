@@ -130,7 +130,11 @@ void read_sampling_fields(const Json& body,
     read_completion_logprobs(reader, request.echo, sampling);
   }
   if (const Json* ids = reader.array("stop_token_ids")) {
-    sampling.stop_token_ids = read_token_ids(reader, "stop_token_ids", *ids, scope.vocab_size);
+    std::vector<std::int32_t>& stops = sampling.stop_token_ids;
+    stops = read_token_ids(reader, "stop_token_ids", *ids, scope.vocab_size);
+    // A body has room for millions, and every token is compared with each.
+    std::ranges::sort(stops);
+    stops.erase(std::ranges::unique(stops).begin(), stops.end());
   }
 }
 

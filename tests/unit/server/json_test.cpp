@@ -49,6 +49,22 @@ TEST(ParseObject, RefusesAnObjectOfVeryManyMembers) {
   EXPECT_EQ(error_of(body + "}").message, "an object of the body has more than 1024 members");
 }
 
+// 31 MiB of "{}," took 850 MiB, and would on each HTTP thread.
+TEST(ParseObject, RefusesBodiesThatWouldTakeFarMoreMemory) {
+  const auto list_of = [](const std::string& entry, std::size_t count) {
+    std::string body = "{\"a\":[" + entry;
+    for (std::size_t i = 1; i < count; ++i)
+      body += "," + entry;
+    return body + "]}";
+  };
+  constexpr std::size_t kNodes = 1U << 18, kValues = 1U << 22;
+  EXPECT_EQ(error_of(list_of("{}", kNodes - 2)).status, 200);
+  EXPECT_EQ(error_of(list_of("{}", kNodes - 1)).message,
+            "the body has more than 262144 objects and lists");
+  EXPECT_EQ(error_of(list_of("1", kValues)).status, 200);
+  EXPECT_EQ(error_of(list_of("1", kValues + 1)).message, "the body has more than 4194304 values");
+}
+
 TEST(ParseObject, KeepsTheOrderOfMembers) {
   const auto parsed = parse_object(R"({"z": 1, "a": 2})");
   EXPECT_EQ(to_text(std::get<Json>(parsed)), R"({"z":1,"a":2})");

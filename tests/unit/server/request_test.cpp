@@ -55,6 +55,17 @@ void expect_refused(bool is_chat, const std::vector<Refusal>& table) {
   }
 }
 
+// Both are held for each sequence of a request, and a body has room for megabytes of them.
+TEST(Request, BoundsWhatEachSequenceHolds) {
+  const auto salted = [](std::size_t bytes) {
+    return R"({"cache_salt": ")" + std::string(bytes, 's') + R"("})";
+  };
+  EXPECT_EQ(accepted(true, salted(1024).c_str()).cache_salt.size(), 1024U);
+  expect_refused(true, {{salted(1025).c_str(), "cache_salt"}});
+  EXPECT_EQ(accepted(false, R"({"stop_token_ids": [7, 5, 7, 7, 5]})").sampling.stop_token_ids,
+            (std::vector<std::int32_t>{5, 7}));
+}
+
 TEST(Request, RefusesValuesOutOfRange) {
   const std::vector<Refusal> table = {
       {R"({"max_tokens": 0})", "max_tokens"},
@@ -111,7 +122,12 @@ TEST(Request, RefusesValuesOutOfRange) {
 }
 
 TEST(Request, NamesWhatTheEngineCannotDo) {
-  const std::vector<Refusal> both = {{R"({"regex": "a*"})", "regex", "unsupported_value"}};
+  const std::vector<Refusal> both = {
+      {R"({"regex": "a*"})", "regex", "unsupported_value"},
+      {R"({"bad_words": ["no"]})", "bad_words", "unsupported_value"},
+      {R"({"allowed_token_ids": [1]})", "allowed_token_ids", "unsupported_value"},
+      {R"({"truncate_prompt_tokens": 5})", "truncate_prompt_tokens", "unsupported_value"},
+      {R"({"length_penalty": 1.5})", "length_penalty", "unsupported_value"}};
   expect_refused(true, both);
   expect_refused(false, both);
   expect_refused(true, {{R"({"response_format": {"type": "json_object"}})", "response_format",
@@ -122,6 +138,7 @@ TEST(Request, NamesWhatTheEngineCannotDo) {
 
 TEST(Request, TakesUnsupportedFieldsAtValuesThatAskForNothing) {
   accepted(true, R"({"response_format": {"type": "text"}, "regex": null})");
+  accepted(true, R"({"bad_words": [], "length_penalty": 1.0, "chat_template": null})");
   accepted(false, R"({"best_of": 2, "n": 2, "suffix": null})");
 }
 
