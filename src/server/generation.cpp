@@ -175,9 +175,11 @@ void Generation::observe_token(std::size_t choice_idx, Clock::time_point time) {
   last = time;
 }
 
+// What an error ended counts as aborted, as do the others of its request.
 void Generation::count(const Choice& choice) {
+  const bool has_ended = choice.finished() && choice.finish_reason() != "error";
   services_.metrics->count_finished(
-      choice.finished() ? choice.finish_reason() : "abort",
+      has_ended ? choice.finish_reason() : "abort",
       static_cast<std::int64_t>(request_.prompts[choice.prompt_idx()].size()), choice.num_tokens(),
       seconds_between(start_, Clock::now()));
 }

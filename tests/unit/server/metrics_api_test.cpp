@@ -78,6 +78,9 @@ TEST_F(MetricsApiTest, CountRequestsThatGotAnErrorByItsStatus) {
     complete(body);
   }
   expect_rejected("500", 2);
+  EXPECT_EQ(metric("halfbyte:num_aborted_requests_total"), 2.0);
+  EXPECT_THAT(get("/metrics").body,
+              ContainsRegex("num_requests_total[{][^}]*finished_reason=\"abort\"[^}]*[}] 2\n"));
 }
 
 }  // namespace
