@@ -405,6 +405,7 @@ HttpReply Api::tokenize(const HttpRequest& request) {
     ids = read_conversation(json, scope_, error).ids;
   } else if (const auto prompt = reader.string("prompt")) {
     auto encoded = text_->encode_prompt(*prompt, read_prompt_encoding(reader));
+    if (!encoded.ok()) reader.fail("prompt", std::string(encoded.status().message()));
     if (encoded.ok()) ids = std::move(encoded).value();
   } else {
     reader.fail("prompt", "prompt or messages is required");
