@@ -4,6 +4,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -141,9 +142,22 @@ class LifeCycle(unittest.TestCase):
         self.assertNotEqual(texts[0][0], texts[0][1])
 
     def test_says_that_an_option_of_other_servers_does_nothing(self):
-        server = Server(COMMAND, MODEL, "--trust-remote-code")
+        server = Server(COMMAND, MODEL, "--trust-remote-code", "--protect-metrics")
         self.assertIn("notice: --trust-remote-code has no effect: no code of a checkpoint is ever run\n", server.log)
+        self.assertIn("notice: --protect-metrics has no effect: there is no key\n", server.log)
         self.assertEqual(server.ready().stop(), 0)
+
+    def test_says_an_address_that_a_browser_takes(self):
+        with socket.socket(socket.AF_INET6) as probe:
+            try:
+                probe.bind(("::1", 0))
+            except OSError:
+                self.skipTest("this machine has no IPv6")
+        process = subprocess.Popen([COMMAND, "serve", MODEL, "--host", "::1", "--port", "0"],
+                                   stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        self.assertRegex(process.stderr.readline(), r"^listening on http://\[::1\]:\d+\n$")
 
     def test_names_what_is_wrong_and_exits_with_1(self):
         taken = Server(COMMAND, MODEL)
@@ -153,6 +167,8 @@ class LifeCycle(unittest.TestCase):
                 (["/nothing"], "/nothing: no such folder"),
                 ([MODEL, "--prot", "0"], "did you mean --port?"),
                 ([MODEL, "--port", "0", "--access-log", "/nothing/log"], "--access-log /nothing/log"),
+                ([MODEL, "--port", "0", "--api-key-file", "/nothing"], "--api-key-file /nothing: No such file"),
+                ([MODEL, "--port", "0", "--api-key-file", "/dev/null"], "/dev/null: no API key in it"),
                 ([MODEL, "--port", "0", "--chat-template", "/nothing"], "/nothing: there is no chat template"),
                 ([MODEL, "--port", "0", "--tokenizer", "/nothing"], "/nothing: no such folder"),
                 ([MODEL, "--port", "0", "--moe-runner-backend", "cuda_sm90"], "cuda_sm90")):

@@ -25,8 +25,8 @@ class Options(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         keys = os.path.join(cls.folder.name, "keys")
-        with open(keys, "w", encoding="utf-8") as file:
-            file.write("first\n\nsecond\n")
+        with open(keys, "wb") as file:
+            file.write(b"first\r\n\r\n\nsecond")
         cls.server = Server(COMMAND, MODEL, "--api-key-file", keys, *OPTIONS).ready()
 
     @classmethod

@@ -87,13 +87,24 @@ bool wait_for_signal(std::chrono::milliseconds limit) {
 void add_keys_of_file(ServeOptions& options) {
   if (options.api_key_file.empty()) return;
   std::ifstream file(options.api_key_file);
+  if (!file) {
+    exit_on_error({StatusCode::kNotFound, fmt::format("--api-key-file {}: {}", options.api_key_file,
+                                                      std::strerror(errno))});
+  }
   const std::size_t before = options.api_keys.size();
   for (std::string line; std::getline(file, line);) {
+    if (line.ends_with('\r')) line.pop_back();  // a file of Windows
     if (!line.empty()) options.api_keys.push_back(line);
   }
   if (options.api_keys.size() > before) return;
   exit_on_error({StatusCode::kNotFound,
                  fmt::format("{}: no API key in it; want one a line", options.api_key_file)});
+}
+
+// An address of IPv6 stands in brackets.
+std::string url_of(const server::HttpOptions& http, std::uint16_t port) {
+  const bool has_colon = http.host.find(':') != std::string::npos;
+  return fmt::format(fmt::runtime(has_colon ? "http://[{}]:{}" : "http://{}:{}"), http.host, port);
 }
 
 std::string directory_name(const std::string& path) {
@@ -262,9 +273,12 @@ void serve(ServeOptions options) {
   const sigset_t signals = shutdown_signals();
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   exit_unless_folder(options.engine.model_path);
-  if (const auto notice = notice_of(options)) std::ranges::for_each(options.notices, notice);
   if (!options.text.tokenizer_path.empty()) exit_unless_folder(options.text.tokenizer_path);
   add_keys_of_file(options);
+  if (options.protect_metrics && options.api_keys.empty() && options.admin_api_key.empty()) {
+    options.notices.emplace_back("--protect-metrics has no effect: there is no key");
+  }
+  if (const auto notice = notice_of(options)) std::ranges::for_each(options.notices, notice);
   if (options.model_names.empty()) {
     options.model_names.push_back(directory_name(options.engine.model_path));
   }
@@ -285,7 +299,7 @@ void serve(ServeOptions options) {
       [&api](int status, const std::string& message) {
         return api.refusal_body(status, message);
       }));
-  say(options, "listening on http://{}:{}\n", options.http.host, http->port());
+  say(options, "listening on {}\n", url_of(options.http, http->port()));
   load_and_get_ready(options, api);
   print_ready(options, defaults);
   while (!wait_for_signal(std::chrono::seconds(1))) {
