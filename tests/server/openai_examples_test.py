@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of the official client's README, unchanged, against `halfbyte serve`: openai_examples_test.py COMMAND MODEL.
+"""The programs of the official client's README, unchanged, against `halfbyte serve`.
 
-They find the server as they would find any: through OPENAI_BASE_URL and OPENAI_API_KEY, under the model's name that they
-ask for. Exits with 77 (skipped) without the client.
+openai_examples_test.py COMMAND MODEL. They find the server as they would find any: through OPENAI_BASE_URL and
+OPENAI_API_KEY, under the model's name that they ask for. Exits with 77 (skipped) without the client.
 """
 
 import importlib.metadata
@@ -42,7 +42,8 @@ class Examples(unittest.TestCase):
         names = [word for name in models for word in ("--served-model-name", name)]
         server = Server(COMMAND, MODEL, "--api-key", "secret", "--random-seed", "1", *names).ready()
         self.addCleanup(server.stop)
-        environment = {**os.environ, "OPENAI_API_KEY": "secret", "OPENAI_BASE_URL": f"http://127.0.0.1:{server.port}/v1"}
+        url = f"http://127.0.0.1:{server.port}/v1"
+        environment = {**os.environ, "OPENAI_API_KEY": "secret", "OPENAI_BASE_URL": url}
         for program in found:
             done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True,
                                   timeout=60, check=False)
