@@ -135,6 +135,9 @@ class Connection {
     stream_.expires_after(shared_->options.idle_timeout);
     co_await http::async_read_header(stream_, buffer_, parser,
                                      asio::redirect_error(asio::use_awaitable, error));
+    // A body in an encoding that Beast does not know would be read as the next request.
+    const bool has_encoding = parser.get().count(http::field::transfer_encoding) > 0;
+    if (!error && has_encoding && !parser.chunked()) error = http::error::bad_transfer_encoding;
     if (error) co_return;
     begin_transfer();
     if (beast::iequals(parser.get()[http::field::expect], "100-continue")) {

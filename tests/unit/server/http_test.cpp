@@ -363,6 +363,15 @@ TEST_F(HttpTest, RefusesABodyOverItsLimit) {
   EXPECT_THAT(chunked.read_all(), HasSubstr("HTTP/1.1 413"));
 }
 
+// RFC 9112, 6.1 and 6.3: nobody knows where such a body ends.
+TEST_F(HttpTest, RefusesABodyInAnEncodingThatItDoesNotKnow) {
+  start();
+  Client client(server_->port());
+  client.send_text("POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n" +
+                   request_for("/b"));
+  EXPECT_THAT(client.read_all(), AllOf(HasSubstr("HTTP/1.1 400"), Not(HasSubstr("GET /b"))));
+}
+
 std::string request_from(const std::string& origin, const std::string& path) {
   return "GET " + path + " HTTP/1.1\r\nHost: a\r\nOrigin: " + origin +
          "\r\nConnection: close\r\n\r\n";
