@@ -71,6 +71,7 @@ __device__ __forceinline__ std::uint32_t permute_bytes(std::uint32_t a,
   return r;
 }
 
+/// v >> 16 by the multiplier, for loops that the shifts' pipe holds up.
 __device__ __forceinline__ std::uint32_t high_half(std::uint32_t v) {
   std::uint32_t r;
   asm("mul.hi.u32 %0,%1,%2;" : "=r"(r) : "r"(v), "r"(0x10000));
