@@ -32,7 +32,7 @@ struct Multiplier {
 
 // The compiler's cpu model asks cpuid and, through xgetbv, whether the system saves the registers.
 Multiplier best_multiplier() {
-  if (cpu::missing_feature(cpu::kAmxKernels).empty())
+  if (&cpu::best_kernel_table() == &cpu::kAmxKernels)  // no machine takes it by itself
     return {"amx_int8", multiply_amx, kAmxStepOperations};
   if (__builtin_cpu_supports("avx512vnni"))
     return {"avx512_vnni", multiply_avx512_vnni, kAvx512VnniStepOperations};
