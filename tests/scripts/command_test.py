@@ -72,6 +72,12 @@ class CommandTest(unittest.TestCase):
         self.assert_error(halfbyte("run", MODEL, *PROMPT, env={"HALFBYTE_MAX_DISPATCH_TOKENS_PER_RANK": "x"}),
                           "HALFBYTE_MAX_DISPATCH_TOKENS_PER_RANK=x")
 
+    def test_every_instruction_set_can_be_asked_for(self):
+        plain = halfbyte("run", MODEL, *PROMPT, "--cpu-isa", "portable")
+        self.assertEqual((plain.returncode, plain.stdout), (0, halfbyte("run", MODEL, *PROMPT).stdout))
+        self.assert_error(halfbyte("run", MODEL, *PROMPT, "--cpu-isa", "sse2"), '"sse2" is not one of auto, avx512')
+        self.assert_error(halfbyte("run", MODEL, *PROMPT, env={"HALFBYTE_CPU_ISA": "sse2"}), "HALFBYTE_CPU_ISA=sse2")
+
     def test_a_prompt_that_is_not_utf8_or_not_there_is_refused(self):
         self.assert_error(halfbyte("run", MODEL, "--prompt", b"a\xff"), "byte 1 is 0xFF")
         self.assert_error(halfbyte("run", MODEL), "no prompt")
