@@ -66,7 +66,8 @@ Status launch(const GroupedGemmFp8Shape& shape,
 /// experts. With narrow tiles two or three CTAs share a multiprocessor.
 inline constexpr int kFp8NumConsumerWarps = 8;
 HALFBYTE_HOST_DEVICE constexpr int fp8_ctas_per_multiprocessor(int tile_tokens) {
-  return tile_tokens > 64 ? 1 : tile_tokens > 16 ? 2 : 3;
+  if (tile_tokens <= 16) return 3;
+  return tile_tokens <= 64 ? 2 : 1;
 }
 /// CTAs that work on neighbouring row tiles and the same tokens, of which each copies its share for
 /// all: from L2 the tokens would come at half the speed that wide products take them.

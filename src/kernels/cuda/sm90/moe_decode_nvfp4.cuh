@@ -6,8 +6,8 @@
 // while its weights already stream. A ticket waits only for smaller ones, so no CTA need be
 // resident.
 //
-// Of kE4m3 the products of 128 columns are multiplied with the tokens' scales of these; and which
-// warp is the last to finish a block of h quantises it for all.
+// Of kE4m3 the products of 128 columns are multiplied with the tokens' scales of these, and the
+// last warp to finish a block of h quantises it for all.
 #ifndef HALFBYTE_KERNELS_CUDA_SM90_MOE_DECODE_NVFP4_CUH_
 #define HALFBYTE_KERNELS_CUDA_SM90_MOE_DECODE_NVFP4_CUH_
 

@@ -77,6 +77,8 @@ struct MoeDecodeTile {
   HALFBYTE_HOST_DEVICE constexpr int weight_bytes() const {
     return row_groups * stage_cells() * kCellBytes;
   }
+  /// Behind the columns 16 bytes, so that the next token's lie in other banks; of kE4m3 they hold
+  /// the scales of four blocks.
   HALFBYTE_HOST_DEVICE constexpr int token_row_bytes() const { return 2 * stage_cols() + 16; }
   HALFBYTE_HOST_DEVICE constexpr int token_bytes() const {
     return 8 * token_blocks * token_row_bytes();

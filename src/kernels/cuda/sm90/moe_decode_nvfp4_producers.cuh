@@ -31,6 +31,7 @@ struct Traits {
   static constexpr int kReduceBytes = kTile.reduce_bytes();
   static constexpr int kChunks = kTile.stage_cols() / 8;  // of 16 bytes, of a token in a stage
   static constexpr bool kE4m3 = kTokenForm == DecodeTokens::kE4m3;
+  static_assert(!kE4m3 || kTile.stage_cols() <= 4 * kFp8BlockCols, "a stage has four scales");
   static constexpr bool kQuantizedH = kTokenForm == DecodeTokens::kGrid;
   /// Each arrives once at the expert's counter, or at its block's.
   static constexpr int kFinishers = kTile.finishers(kTokenForm);
