@@ -12,6 +12,8 @@
 #ifndef HALFBYTE_KERNELS_CUDA_SM90_GROUPED_GEMM_BF16_NVFP4_CUH_
 #define HALFBYTE_KERNELS_CUDA_SM90_GROUPED_GEMM_BF16_NVFP4_CUH_
 
+#include <utility>
+
 #include "kernels/cuda/common/expert_tiles.cuh"
 #include "kernels/cuda/common/nvfp4_decode.cuh"
 #include "kernels/cuda/common/ring_position.cuh"
@@ -29,6 +31,7 @@ struct Kernel {
   static constexpr int kNumConsumerWarps = gemm_num_consumer_warps(kTileTokens);
   static constexpr int kNumThreads = num_threads(kTileTokens);
   static constexpr int kNumStages = gemm_num_stages(kTileTokens);
+  static constexpr int kGroup = gemm_stages_per_group(kTileTokens);
   static constexpr int kNumParts = 3;  // of a stage, each copied by a thread of its own
   static constexpr int kWeightBytes = 2 * kSlabBytes;
   static constexpr int kTokenBytes = kTileTokens * 128;
@@ -45,7 +48,9 @@ struct Kernel {
     cuda::TileOrder order;
   };
 
+  /// Of stages to the copying threads, of groups of them to the warps that multiply.
   using Ring = cuda::RingPosition<kNumStages>;
+  using GroupRing = cuda::RingPosition<kNumStages / kGroup>;
 
   static __device__ __forceinline__ SharedStorage shared_storage(const Params& p) {
     extern __shared__ std::uint8_t shared[];
@@ -100,15 +105,18 @@ struct Kernel {
     const int stride = tokens ? kTokenBytes : kWeightBytes;
     const int advance = tokens ? kTokenBytes : kSlabBytes;
     const bool absent = !tokens && tile.row_cell + part * kSlabCells >= p.row_cells;
-    const auto bytes = static_cast<std::uint32_t>(tokens   ? tile.width * 128
-                                                  : absent ? 0
-                                                           : kSlabBytes);
+    const auto bytes = static_cast<std::uint32_t>(tokens ? tile.width * 128 : kSlabBytes);
+    const int stages = (p.col_cells + kGroup - 1) / kGroup * kGroup;
 #pragma unroll 1
-    for (int cell = 0; cell < p.col_cells; ++cell) {
+    for (int cell = 0; cell < stages; ++cell) {
       const std::uint32_t barrier = s.full + 8 * ring.slot;
       ptx::wait(s.empty + 8 * ring.slot, ring.parity ^ 1);
-      ptx::arrive_expect(barrier, bytes);
-      if (!absent) ptx::bulk_copy(dst + ring.slot * stride, src, bytes, barrier);
+      if (absent || cell >= p.col_cells) {
+        ptx::arrive(barrier);
+      } else {
+        ptx::arrive_expect(barrier, bytes);
+        ptx::bulk_copy(dst + ring.slot * stride, src, bytes, barrier);
+      }
       src += advance;
       ring.advance();
     }
@@ -156,45 +164,82 @@ struct Kernel {
   template <int kWidth>
   static __device__ __forceinline__ void multiply_step(float (&acc)[kWidth / 2],
                                                        const std::uint32_t* a,
-                                                       std::uint32_t tokens) {
+                                                       std::uint32_t tokens,
+                                                       std::uint32_t offset) {
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < 4; ++step)
-      ptx::wgmma_64xNx16<kWidth>(acc, a + 4 * step, ptx::swizzled_operand(tokens, 32 * step));
+      ptx::wgmma_64xNx16<kWidth>(acc, a + 4 * step,
+                                 ptx::swizzled_operand(tokens, offset + 32 * step));
     ptx::wgmma_commit();
   }
 
-  /// Gives back the slot that is `behind` stages before the ring's, if this tile filled it.
+  /// Gives a slot back: all products that read it are done.
   static __device__ __forceinline__ void release(const SharedStorage& s,
-                                                 const Ring& ring,
-                                                 int stage,
-                                                 int behind) {
-    const int slot = ring.slot - behind + (ring.slot < behind ? kNumStages : 0);
+                                                 int slot,
+                                                 bool filled = true) {
     __syncwarp();
-    if (stage >= behind && threadIdx.x % 32 == 0) ptx::arrive(s.empty + 8 * slot);
+    if (filled && threadIdx.x % 32 == 0) ptx::arrive(s.empty + 8 * slot);
   }
 
-  /// 64 columns, stage number `stage` of the tile. Before a buffer is decoded into, its last
-  /// products are waited for; at the last tile that retires all readers of the stage that used
-  /// this buffer before.
-  template <int kWidth>
+  /// Stage `kStage` of a group, 64 columns. Its places are written as the group's plus a constant,
+  /// or the compiler works out each of them. Before a buffer is decoded into, its last products are
+  /// waited for; at the last tile that retires all readers of the stage that used this buffer
+  /// before, which is in slot `before`, unless it was a stage of the tile before.
+  template <int kWidth, int kStage>
   static __device__ __forceinline__ void multiply_stage(const SharedStorage& s,
                                                         const LaneOffsets& lane,
-                                                        int stage,
-                                                        Ring& ring,
+                                                        const GroupRing& ring,
+                                                        bool releases,
+                                                        int before,
                                                         Decoded& a,
                                                         float (&acc)[kTiles][kWidth / 2]) {
-    ptx::wait(s.full + 8 * ring.slot, ring.parity);
-    const Words words = load_words(lane, ring.slot * kWeightBytes);
-    const std::uint32_t tokens = s.tokens + ring.slot * kTokenBytes;
+    ptx::wait(s.full + 8 * kGroup * ring.slot + 8 * kStage, ring.parity);
+    const Words words = load_words(lane, kGroup * kWeightBytes * ring.slot + kWeightBytes * kStage);
+    const std::uint32_t tokens = s.tokens + kGroup * kTokenBytes * ring.slot;
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
       ptx::wgmma_wait<kBuffers * kTiles - 1>();
-      if (t == kTiles - 1) release(s, ring, stage, kBuffers);
+      if (t == kTiles - 1) release(s, before, releases);
       cuda::decode_tile(words.tile[t], cuda::scale_pair(words.scales, 2 * t),
                         cuda::scale_pair(words.scales, 2 * t + 1), a[t]);
-      multiply_step<kWidth>(acc[t], a[t], tokens);
+      multiply_step<kWidth>(acc[t], a[t], tokens, kTokenBytes * kStage);
     }
+  }
+
+  /// A stage past the last of a tile, which fills up its group.
+  static __device__ __forceinline__ void skip_stage(
+      const SharedStorage& s, const GroupRing& ring, int stage, bool releases, int before) {
+    ptx::wait(s.full + 8 * (ring.slot * kGroup + stage), ring.parity);
+    ptx::wgmma_wait<0>();
+    release(s, before, releases);
+  }
+
+  /// The first `stages` of a group; a call with a constant number has no branch.
+  template <int kWidth, int... kStages>
+  static __device__ __forceinline__ void multiply_group(
+      const SharedStorage& s,
+      const LaneOffsets& lane,
+      GroupRing& ring,
+      bool first,
+      int stages,
+      Decoded (&a)[kBuffers],
+      float (&acc)[kTiles][kWidth / 2],
+      std::integer_sequence<int, kStages...> /*of a group*/) {
+    const int base = ring.slot * kGroup;
+    const int previous = base == 0 ? kNumStages : base;
+    const auto before = [&](int stage) {
+      return (stage < kBuffers ? previous : base) + stage - kBuffers;
+    };
+    const auto run = [&]<int kStage>() {
+      const bool releases = kStage >= kBuffers || !first;
+      if (kStage < stages)
+        multiply_stage<kWidth, kStage>(s, lane, ring, releases, before(kStage),
+                                       a[kStage % kBuffers], acc);
+      else
+        skip_stage(s, ring, kStage, releases, before(kStage));
+    };
+    (run.template operator()<kStages>(), ...);
     ring.advance();
   }
 
@@ -202,32 +247,33 @@ struct Kernel {
   static __device__ __forceinline__ void multiply_tile(const Params& p,
                                                        const SharedStorage& s,
                                                        const LaneOffsets& lane,
-                                                       Ring& ring,
+                                                       GroupRing& ring,
                                                        float (&acc)[kTiles][kWidth / 2]) {
+    constexpr auto kStages = std::make_integer_sequence<int, kGroup>();
     Decoded a[kBuffers];
-    const int whole = p.col_cells / kBuffers * kBuffers;
+    const int groups = p.col_cells / kGroup;
+    const int rest = p.col_cells % kGroup;
 #pragma unroll
     for (int i = 0; i < kTiles * kWidth / 2; ++i)
       (&acc[0][0])[i] = 0.0F;
 #pragma unroll 1
-    for (int stage = 0; stage < whole; stage += kBuffers) {
-#pragma unroll
-      for (int b = 0; b < kBuffers; ++b)
-        multiply_stage<kWidth>(s, lane, stage + b, ring, a[b], acc);
-    }
-    if (kBuffers > 1 && whole < p.col_cells)
-      multiply_stage<kWidth>(s, lane, whole, ring, a[0], acc);
+    for (int group = 0; group < groups; ++group)
+      multiply_group<kWidth>(s, lane, ring, group == 0, kGroup, a, acc, kStages);
+    // Also where no shape has such a rest: without it the compiler serialises the loop's products.
+    if (kGroup > 1 && rest > 0)
+      multiply_group<kWidth>(s, lane, ring, groups == 0, rest, a, acc, kStages);
     ptx::wgmma_wait<0>();
+    const int base = ring.slot * kGroup;
 #pragma unroll
     for (int behind = kBuffers; behind > 0; --behind)
-      release(s, ring, p.col_cells, behind);
+      release(s, (base == 0 ? kNumStages : base) - behind);
   }
 
   /// The next tiles, as long as they are of this width.
   template <GemmOutput kOutput, int kWidth>
   static __device__ __forceinline__ void multiply_width(const Params& p,
                                                         const SharedStorage& s,
-                                                        Ring& ring,
+                                                        GroupRing& ring,
                                                         QueuePosition& queue) {
     const LaneOffsets lane = lane_offsets(s);
     const int warp = ptx::uniform(static_cast<int>(threadIdx.x) / 32);
@@ -246,7 +292,7 @@ struct Kernel {
   static __device__ __forceinline__ void multiply(const Params& p,
                                                   const SharedStorage& s,
                                                   WidthList<kWidths...> /*widths*/) {
-    Ring ring;
+    GroupRing ring;
     QueuePosition queue;
     (multiply_width<kOutput, kWidths>(p, s, ring, queue), ...);
   }

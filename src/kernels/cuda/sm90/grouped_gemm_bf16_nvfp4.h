@@ -109,11 +109,16 @@ inline constexpr int kGemmQueueBytes = kGemmQueueDepth * (16 + 24);
 HALFBYTE_HOST_DEVICE constexpr int gemm_table_bytes(int num_experts) {
   return kGemmQueueBytes + (6 * num_experts + 2) * 4;
 }
+/// Stages that a warp multiplies without a branch, at places of the ring that are constants but for
+/// the group's: narrow products leave no time for more instructions. Every tile starts a group.
+HALFBYTE_HOST_DEVICE constexpr int gemm_stages_per_group(int tile_tokens) {
+  return gemm_tiles_per_warpgroup(tile_tokens) == 1 ? 4 : 1;
+}
 HALFBYTE_HOST_DEVICE constexpr int gemm_num_stages(int tile_tokens) {
   const int beside =
       1024 + gemm_staging_bytes(tile_tokens) + gemm_table_bytes(kGemmMaxExperts) + 64;
-  const int fit = (227 * 1024 - beside) / gemm_stage_bytes(tile_tokens);
-  return fit < 12 ? fit : 12;
+  const int group = gemm_stages_per_group(tile_tokens);
+  return (227 * 1024 - beside) / gemm_stage_bytes(tile_tokens) / group * group;
 }
 
 }  // namespace halfbyte::sm90
