@@ -16,7 +16,7 @@
 namespace halfbyte {
 namespace {
 
-constexpr std::string_view kFirstLine = "halfbyte tuning 1";
+constexpr std::string_view kFirstLine = "halfbyte tuning 2";
 constexpr double kWorthwhile = 0.97;  // of the default's time
 constexpr int kNumTimings = 11;       // of a tactic; their median counts
 constexpr double kFailed = std::numeric_limits<double>::infinity();

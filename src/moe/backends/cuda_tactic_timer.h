@@ -8,9 +8,10 @@
 
 namespace halfbyte {
 
-/// Times steps of `backend` on the device of the plan, which is current. Of the layer's own memory
-/// only the weights are read: tokens, routing, workspace and output are the timer's. Before each
-/// timing three times the level 2 cache are read. All arguments outlive the timer.
+/// Times steps of `backend` on the device of the plan, which is current: several in a graph, each
+/// with other experts. Of the layer's own memory only the weights are read, which `stream` may have
+/// yet to bring: tokens, routing, workspace and output are the timer's. Before each timing three
+/// times the level 2 cache are read. Backend, plan and weights outlive the timer.
 /// @return kOutOfMemory: no room for a second workspace and the tokens of a full step.
 Result<std::unique_ptr<TacticTimer>> make_cuda_tactic_timer(ExpertBackend& backend,
                                                             const ExpertPlan& plan,

@@ -85,7 +85,7 @@ TEST_F(TuningMemoryTest, NothingIsKeptOfAMeasurementThatFailed) {
 TEST_F(TuningMemoryTest, ADamagedFileIsNamedAndReplaced) {
   TuningMemory first;
   EXPECT_TRUE(ask(first, folder()).ok());
-  write_file("halfbyte tuning 1\ndevice = NVIDIA H200\n\n1 b\n");  // cut off
+  write_file("halfbyte tuning 2\ndevice = NVIDIA H200\n\n1 b\n");  // cut off
   TuningMemory second;
   EXPECT_EQ(ask(second, folder()).value(), kTable);
   EXPECT_EQ(num_measured, 2);
@@ -101,7 +101,7 @@ TEST_F(TuningMemoryTest, AStaleFileIsNamedAndReplaced) {
   for (const char* table : {"1 b\nend\n", "1 b\n8 gone\nend\n", "1 b\n9 a\nend\n"}) {
     notices.clear();
     num_measured = 0;
-    write_file(std::string("halfbyte tuning 1\ndevice = NVIDIA H200\n\n") + table);
+    write_file(std::string("halfbyte tuning 2\ndevice = NVIDIA H200\n\n") + table);
     TuningMemory memory;
     EXPECT_EQ(ask(memory, folder()).value(), kTable);
     EXPECT_EQ(num_measured, 1) << table;
@@ -110,7 +110,7 @@ TEST_F(TuningMemoryTest, AStaleFileIsNamedAndReplaced) {
 }
 
 TEST_F(TuningMemoryTest, AForeignFileIsNamedAndStays) {
-  const std::string foreign = "halfbyte tuning 1\ndevice = another\n\nend\n";
+  const std::string foreign = "halfbyte tuning 2\ndevice = another\n\nend\n";
   write_file(foreign);
   TuningMemory memory;
   EXPECT_EQ(ask(memory, folder()).value(), kTable);

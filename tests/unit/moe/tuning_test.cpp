@@ -186,7 +186,7 @@ TEST_F(TuningFile, AnyDifferenceMeansMeasuringAgain) {
 }
 
 TEST_F(TuningFile, AFileOfAnotherKeyIsNotOverwritten) {
-  write_text(kKey, "halfbyte tuning 1\ndevice = another\n\nend\n");
+  write_text(kKey, "halfbyte tuning 2\ndevice = another\n\nend\n");
   EXPECT_EQ(read_tuning(directory(), kKey).status().code(), StatusCode::kInvalidArgument);
   const Status status = write_tuning(directory(), kKey, kTable);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
