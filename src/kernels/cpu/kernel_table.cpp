@@ -17,8 +17,7 @@
 namespace halfbyte::cpu {
 namespace {
 
-// AMX comes after what every machine can run: its first form was slower than AVX-512
-// (docs/performance.md).
+// AMX comes after what every machine can run: it was slower than AVX-512 (docs/performance.md).
 constexpr std::array kTables = {&kAvx512Kernels, &kAvxVnniKernels, &kAvx2Kernels, &kPortableKernels,
                                 &kAmxKernels};
 
