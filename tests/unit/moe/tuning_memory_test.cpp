@@ -27,7 +27,7 @@ const TuningTable kTable = {{1, "b"}, {8, "a"}};
 
 class TuningMemoryTest : public testing::Test {
  protected:
-  ~TuningMemoryTest() override { std::filesystem::remove_all(folder_); }
+  ~TuningMemoryTest() override { std::filesystem::remove_all(folder_.parent_path()); }
 
   Result<TuningTable> ask(TuningMemory& memory, const std::string& directory) {
     NoticeSink sink([this](std::string_view line) { notices.emplace_back(line); });
