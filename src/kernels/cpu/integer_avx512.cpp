@@ -76,12 +76,13 @@ inline void add_superblock(const std::uint8_t* superblock,
     prefetch_block(superblock, block);
     const BlockWeights w = load_block(superblock, block, weight_values());
     const __m512 scale = _mm512_mul_ps(w.scale, _mm512_set1_ps(0x1p105F));
+    const __m512 bias = _mm512_mul_ps(scale, _mm512_set1_ps(kFloatBiasValue));
 #pragma GCC unroll 8
     for (int t = 0; t < kNumX; ++t) {
       const __m512i dot =
-          add_products(_mm512_set1_epi32(x[t]->correction[block]), w, x[t]->q + block * 16);
-      total.of[t] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot), scale),
-                                    _mm512_set1_ps(x[t]->scale[block]), total.of[t]);
+          add_products(_mm512_set1_epi32(x[t]->start[block]), w, x[t]->q + block * 16);
+      const __m512 scaled = _mm512_fmsub_ps(_mm512_castsi512_ps(dot), scale, bias);  // exact
+      total.of[t] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(x[t]->scale[block]), total.of[t]);
     }
   }
 }

@@ -167,11 +167,13 @@ inline void add_block(const std::uint8_t* superblock,
   for (int h = 0; h < kNumHalves; ++h) {
     const __m256 scale = _mm256_mul_ps(load_block_scale(superblock, block, first_half + h),
                                        _mm256_set1_ps(0x1p105F));
+    const __m256 bias = _mm256_mul_ps(scale, _mm256_set1_ps(kFloatBiasValue));
 #pragma GCC unroll 4
     for (int t = 0; t < kNumX; ++t) {
-      const __m256i dot = Dot::finish(sum[h][t], _mm256_set1_epi32(x[t]->correction[block]));
-      total.of[h][t] = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(dot), scale),
-                                       _mm256_broadcast_ss(x[t]->scale + block), total.of[h][t]);
+      const __m256i dot = Dot::finish(sum[h][t], _mm256_set1_epi32(x[t]->start[block]));
+      const __m256 scaled = _mm256_fmsub_ps(_mm256_castsi256_ps(dot), scale, bias);  // exact
+      total.of[h][t] =
+          _mm256_fmadd_ps(scaled, _mm256_broadcast_ss(x[t]->scale + block), total.of[h][t]);
     }
   }
 }

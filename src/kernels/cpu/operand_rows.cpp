@@ -51,7 +51,7 @@ void quantize_block(const float* x, std::int64_t block, Int8Record& record) {
   for (std::int64_t i = 0; i < kScaleCols; ++i) {
     const std::int32_t q = nearest(x[i], kInt8Max / amax);
     record.q[block * kScaleCols + i] = static_cast<std::int8_t>(q);
-    record.correction[block] -= kWeightOffset * q;
+    record.start[block] -= kWeightOffset * q;
   }
 }
 
@@ -63,7 +63,7 @@ void decode_block(const std::uint8_t* codes,
   for (std::int64_t i = 0; i < kScaleCols; ++i) {
     const auto q = static_cast<std::int32_t>(e2m1_to_f32(e2m1_code_at(codes, i)) * 2.0F);
     record.q[block * kScaleCols + i] = static_cast<std::int8_t>(q);
-    record.correction[block] -= kWeightOffset * q;
+    record.start[block] -= kWeightOffset * q;
   }
 }
 

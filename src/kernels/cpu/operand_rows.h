@@ -18,6 +18,10 @@
 namespace halfbyte::cpu {
 
 inline constexpr std::int32_t kWeightOffset = 12;  // added to 2 * e2m1
+/// The bits of 1.5 * 2^23. An integer below 2^22 in magnitude added to them is, read as a float,
+/// that number plus the integer: an exact sum becomes a float without being converted.
+inline constexpr std::int32_t kFloatBias = 0x4B400000;
+inline constexpr float kFloatBiasValue = 0x1.8p23F;
 
 /// split15: x = q * amax / 16256 with the amax of 64 columns and q = 128 * high + low.
 struct Split15Record {
@@ -32,8 +36,9 @@ static_assert(sizeof(Split15Record) == 160);
 /// int8: x = q * scale, a scale per 16 columns; holds NVFP4 activations exactly (q = 2 * e2m1).
 struct Int8Record {
   std::int8_t q[kSuperblockCols];
-  std::int32_t correction[4];  // -12 * sum of q over 16 columns
-  float scale[4];              // halved: the weights count halves
+  // kFloatBias - 12 * sum of q over 16 columns
+  std::int32_t start[4] = {kFloatBias, kFloatBias, kFloatBias, kFloatBias};
+  float scale[4];  // halved: the weights count halves
 };
 static_assert(sizeof(Int8Record) == 96);
 

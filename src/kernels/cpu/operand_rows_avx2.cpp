@@ -79,9 +79,10 @@ inline void clear(Split15Record& record) {
 inline void clear(Int8Record& record) {
   const __m256i zero = _mm256_setzero_si256();
   auto* dst = reinterpret_cast<__m256i*>(&record);
-#pragma GCC unroll 3
-  for (int i = 0; i < 3; ++i)
-    _mm256_storeu_si256(dst + i, zero);
+  _mm256_storeu_si256(dst, zero);
+  _mm256_storeu_si256(dst + 1, zero);
+  _mm256_storeu_si256(
+      dst + 2, _mm256_setr_epi32(kFloatBias, kFloatBias, kFloatBias, kFloatBias, 0, 0, 0, 0));
 }
 
 inline void quantize_group(const float* x, std::int64_t cols, Split15Record& record) {
@@ -111,7 +112,7 @@ inline void quantize_block(const float* x, std::int64_t block, Int8Record& recor
   }
   record.scale[block] = amax / kInt8Max * 0.5F;
   const Codes codes = nearest(x, kInt8Max / amax);
-  record.correction[block] = -kWeightOffset * sum_of(codes);
+  record.start[block] = kFloatBias - kWeightOffset * sum_of(codes);
   store_bytes(codes, record.q + block * kScaleCols);
 }
 
@@ -177,7 +178,7 @@ inline void quantize_block(
   const __m256 q = _mm256_set1_ps(inverse < largest ? inverse : largest);
   const Codes codes = {{nearest_e2m1(x, q), nearest_e2m1(x + 8, q)}};
   record.scale[block] = sf * 0.25F;  // both operands count halves
-  record.correction[block] = -kWeightOffset * sum_of(codes);
+  record.start[block] = kFloatBias - kWeightOffset * sum_of(codes);
   store_bytes(codes, record.q + block * kScaleCols);
 }
 

@@ -118,6 +118,10 @@ inline Floats fmadd_ps(const Floats& a, const Floats& b, const Floats& c) {
   return floats([&](unsigned i) { return std::fma(a.of[i], b.of[i], c.of[i]); });
 }
 
+inline Floats fmsub_ps(const Floats& a, const Floats& b, const Floats& c) {
+  return floats([&](unsigned i) { return std::fma(a.of[i], b.of[i], -c.of[i]); });
+}
+
 inline void storeu_ps(float* dst, const Floats& a) {
   std::memcpy(dst, &a, sizeof(a));
 }
@@ -152,6 +156,7 @@ inline void storeu_si512(void* dst, const Lanes& a) {
 #define _mm512_setzero_ps() ::halfbyte::emulated::set1_ps(0.0F)
 #define _mm512_mul_ps ::halfbyte::emulated::mul_ps
 #define _mm512_fmadd_ps ::halfbyte::emulated::fmadd_ps
+#define _mm512_fmsub_ps ::halfbyte::emulated::fmsub_ps
 #define _mm512_storeu_ps ::halfbyte::emulated::storeu_ps
 #define _mm512_loadu_ps ::halfbyte::emulated::loadu_ps
 #define _mm512_storeu_si512 ::halfbyte::emulated::storeu_si512

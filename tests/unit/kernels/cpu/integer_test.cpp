@@ -250,7 +250,7 @@ TEST_P(IntegerKernels, QuantiseNvfp4WithTheBitsOfPlainCpp) {
       const auto at = static_cast<std::size_t>(block % 4);
       ASSERT_TRUE(a.scale[at] == b.scale[at] || std::isnan(b.scale[at])) << s << " block " << block;
       ASSERT_EQ(std::isnan(a.scale[at]), std::isnan(b.scale[at])) << s << " block " << block;
-      ASSERT_EQ(a.correction[at], b.correction[at]) << s << " block " << block;
+      ASSERT_EQ(a.start[at], b.start[at]) << s << " block " << block;
       ASSERT_EQ(0, std::memcmp(a.q + at * 16, b.q + at * 16, 16)) << s << " block " << block;
     }
   }
