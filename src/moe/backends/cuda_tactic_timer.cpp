@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/checked.h"
 #include "device/buffer.h"
 #include "device/event.h"
 #include "device/graph.h"
@@ -35,6 +36,11 @@ constexpr std::int64_t kSampleRows = 64;   // of the output
 constexpr std::int64_t kTimedTokens = 2048;
 constexpr std::int64_t kFewestSteps = 2;
 constexpr std::int64_t kMostSteps = 8;
+// Elements from one step's array to the next: what they hold, rounded up to what kernels may ask of
+// an address.
+constexpr std::int64_t stride_of(std::int64_t count) {
+  return round_up(count, 16);
+}
 // Two answers that are each within the widest end-to-end row of nvfp4-moe 8.3 (w4a4 modes, bf16
 // rows) of the exact one are at most twice that apart.
 constexpr double kLargestDistance = 2 * (3e-3 + 0x1p-9);
@@ -98,8 +104,9 @@ class CudaTacticTimer final : public TacticTimer {
  private:
   std::int64_t row_bytes() const { return plan_.spec.hidden_size * dtype_bytes(plan_.row_dtype); }
   template <typename T>
-  Status put(const std::vector<T>& values, const DeviceBuffer& buffer, std::size_t first) const {
-    return buffer.upload(std::as_bytes(std::span(values)), first * sizeof(T), stream_);
+  Status put(const std::vector<T>& values, const DeviceBuffer& buffer, std::int64_t first) const {
+    return buffer.upload(std::as_bytes(std::span(values)),
+                         static_cast<std::size_t>(first) * sizeof(T), stream_);
   }
   Status fill_x() const;
   ExpertPlan plan_with(const std::string& tactic) const;
@@ -124,14 +131,14 @@ Status CudaTacticTimer::allocate() {
   HALFBYTE_ASSIGN_OR_RETURN(const device::Properties properties,
                             device::read_properties(plan_.limits.device.index));
   const std::int64_t local = plan_.shard.num_local_experts;
-  const std::int64_t slots =
-      std::max(kTimedTokens, kFewestSteps * plan_.capacity_tokens) * plan_.spec.top_k;
+  const std::int64_t tokens = std::max(kTimedTokens, kFewestSteps * plan_.capacity_tokens);
+  const std::int64_t slots = tokens * plan_.spec.top_k + kMostSteps * stride_of(1);
   HALFBYTE_RETURN_IF_ERROR(
       allocate(workspace_, static_cast<std::int64_t>(plan_.workspace.total_bytes())));
   HALFBYTE_RETURN_IF_ERROR(allocate(x_, plan_.capacity_tokens * plan_.spec.hidden_size * 2));
   HALFBYTE_RETURN_IF_ERROR(allocate(rows_, plan_.max_routes * row_bytes()));
-  HALFBYTE_RETURN_IF_ERROR(allocate(offset_, kMostSteps * (local + 1) * 8));
-  HALFBYTE_RETURN_IF_ERROR(allocate(count_, kMostSteps * local * 4));
+  HALFBYTE_RETURN_IF_ERROR(allocate(offset_, kMostSteps * stride_of(local + 1) * 8));
+  HALFBYTE_RETURN_IF_ERROR(allocate(count_, kMostSteps * stride_of(local) * 4));
   HALFBYTE_RETURN_IF_ERROR(allocate(route_row_, slots * 4));
   HALFBYTE_RETURN_IF_ERROR(allocate(cache_, kCopiesOfCache * properties.l2_bytes));
   HALFBYTE_RETURN_IF_ERROR(allocate(sink_, sizeof(std::uint32_t)));
@@ -159,10 +166,10 @@ Status CudaTacticTimer::fill_x() const {
 }
 
 Status CudaTacticTimer::add_step(const HostRoutes& routes, std::int64_t num_tokens) {
-  const std::size_t step = steps_.size();
-  const std::size_t first_offset = step * routes.offset.size();
-  const std::size_t first_count = step * routes.count.size();
-  const std::size_t first_row = step * static_cast<std::size_t>(num_tokens * plan_.spec.top_k);
+  const std::int64_t step = std::ssize(steps_);
+  const std::int64_t first_offset = step * stride_of(std::ssize(routes.offset));
+  const std::int64_t first_count = step * stride_of(std::ssize(routes.count));
+  const std::int64_t first_row = step * stride_of(num_tokens * plan_.spec.top_k);
   HALFBYTE_RETURN_IF_ERROR(put(routes.offset, offset_, first_offset));
   HALFBYTE_RETURN_IF_ERROR(put(routes.count, count_, first_count));
   HALFBYTE_RETURN_IF_ERROR(put(routes.route_row, route_row_, first_row));
