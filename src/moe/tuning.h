@@ -47,7 +47,8 @@ class TacticTimer {
   virtual Status set_step(std::int64_t num_tokens, const std::string& default_tactic) = 0;
   /// Ok when the tactic runs and answers the same within the bounds of nvfp4-moe 8.3.
   virtual Status check(const std::string& tactic) = 0;
-  /// Of one step, when nothing of it is in a cache.
+  /// Of one step among several that follow each other, as a tactic runs that passed its check;
+  /// before the first nothing is in a cache.
   virtual Result<double> microseconds(const std::string& tactic) = 0;
 };
 

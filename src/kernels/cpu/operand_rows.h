@@ -9,6 +9,7 @@
 #ifndef HALFBYTE_KERNELS_CPU_OPERAND_ROWS_H_
 #define HALFBYTE_KERNELS_CPU_OPERAND_ROWS_H_
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -21,7 +22,7 @@ inline constexpr std::int32_t kWeightOffset = 12;  // added to 2 * e2m1
 /// The bits of 1.5 * 2^23. An integer below 2^22 in magnitude added to them is, read as a float,
 /// that number plus the integer: an exact sum becomes a float without being converted.
 inline constexpr std::int32_t kFloatBias = 0x4B400000;
-inline constexpr float kFloatBiasValue = 0x1.8p23F;
+inline constexpr float kFloatBiasValue = std::bit_cast<float>(kFloatBias);
 
 /// split15: x = q * amax / 16256 with the amax of 64 columns and q = 128 * high + low.
 struct Split15Record {

@@ -185,12 +185,12 @@ struct Kernel {
   /// Stage `kStage` of a group, 64 columns. Its places are written as the group's plus a constant,
   /// or the compiler works out each of them. Before a buffer is decoded into, its last products are
   /// waited for; at the last tile that retires all readers of the stage that used this buffer
-  /// before, which is in slot `before`, unless it was a stage of the tile before.
+  /// before, which is in slot `before`, if this tile filled it.
   template <int kWidth, int kStage>
   static __device__ __forceinline__ void multiply_stage(const SharedStorage& s,
                                                         const LaneOffsets& lane,
                                                         const GroupRing& ring,
-                                                        bool releases,
+                                                        bool filled,
                                                         int before,
                                                         Decoded& a,
                                                         float (&acc)[kTiles][kWidth / 2]) {
@@ -200,7 +200,7 @@ struct Kernel {
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
       ptx::wgmma_wait<kBuffers * kTiles - 1>();
-      if (t == kTiles - 1) release(s, before, releases);
+      if (t == kTiles - 1) release(s, before, filled);
       cuda::decode_tile(words.tile[t], cuda::scale_pair(words.scales, 2 * t),
                         cuda::scale_pair(words.scales, 2 * t + 1), a[t]);
       multiply_step<kWidth>(acc[t], a[t], tokens, kTokenBytes * kStage);
@@ -209,10 +209,10 @@ struct Kernel {
 
   /// A stage past the last of a tile, which fills up its group.
   static __device__ __forceinline__ void skip_stage(
-      const SharedStorage& s, const GroupRing& ring, int stage, bool releases, int before) {
+      const SharedStorage& s, const GroupRing& ring, int stage, bool filled, int before) {
     ptx::wait(s.full + 8 * (ring.slot * kGroup + stage), ring.parity);
     ptx::wgmma_wait<0>();
-    release(s, before, releases);
+    release(s, before, filled);
   }
 
   /// The first `stages` of a group; a call with a constant number has no branch.
@@ -232,12 +232,12 @@ struct Kernel {
       return (stage < kBuffers ? previous : base) + stage - kBuffers;
     };
     const auto run = [&]<int kStage>() {
-      const bool releases = kStage >= kBuffers || !first;
+      const bool filled = kStage >= kBuffers || !first;
       if (kStage < stages)
-        multiply_stage<kWidth, kStage>(s, lane, ring, releases, before(kStage),
-                                       a[kStage % kBuffers], acc);
+        multiply_stage<kWidth, kStage>(s, lane, ring, filled, before(kStage), a[kStage % kBuffers],
+                                       acc);
       else
-        skip_stage(s, ring, kStage, releases, before(kStage));
+        skip_stage(s, ring, kStage, filled, before(kStage));
     };
     (run.template operator()<kStages>(), ...);
     ring.advance();
