@@ -19,9 +19,11 @@ Status launch(const GroupRowsShape& shape,
   params.num_local_experts = shape.num_local_experts;
   params.num_slots = static_cast<int>(shape.num_slots());
   params.num_blocks = config.num_blocks;
-  const Grid grid = {dim3(static_cast<unsigned>(config.num_blocks)), group_rows::kNumThreads,
-                     static_cast<std::size_t>(config.shared_bytes)};
-  if (config.workspace_bytes > 0) {
+  const bool counted_before = config.workspace_bytes > 0;
+  const auto blocks = static_cast<unsigned>(config.num_blocks);
+  const Grid grid = {dim3(blocks), group_rows::kNumThreads,
+                     static_cast<std::size_t>(config.shared_bytes), counted_before ? 1 : blocks};
+  if (counted_before) {
     params.block_counts = static_cast<std::int32_t*>(args.workspace);
     HALFBYTE_RETURN_IF_ERROR(
         launch_overlapped("group_rows: count", group_rows::count_kernel, grid, stream, params));

@@ -6,6 +6,7 @@
 #define HALFBYTE_KERNELS_CUDA_COMMON_GROUP_ROWS_CUH_
 
 #include "kernels/cuda/common/group_rows.h"
+#include "kernels/cuda/ptx/cluster.cuh"
 #include "kernels/cuda/ptx/memory.cuh"
 
 namespace halfbyte::cuda::group_rows {
@@ -19,7 +20,7 @@ struct Params {
   std::int64_t num_tokens;
   std::int64_t num_experts;
   std::int64_t first_expert;
-  std::int32_t* block_counts;  // [blocks, experts]; null when every block counts all slots
+  std::int32_t* block_counts;  // [blocks, experts]; null when the blocks are a cluster
   int top_k;
   int num_local_experts;
   int num_slots;
@@ -28,15 +29,14 @@ struct Params {
 
 struct SharedStorage {
   std::int32_t* warp_count;  // [kNumWarps, experts], then offsets
+  std::int32_t* in_block;    // [experts]: this block's slots
   std::int32_t* base;        // [experts]: first route of an expert's slots in this block
-  std::int32_t* before;      // [experts]: slots in earlier blocks
-  std::int32_t* elsewhere;   // [experts]: slots in all other blocks
 };
 
 __device__ __forceinline__ SharedStorage shared_storage(const Params& p) {
   extern __shared__ std::int32_t shared[];
-  std::int32_t* const base = shared + kNumWarps * p.num_local_experts;
-  return {shared, base, base + p.num_local_experts, base + 2 * p.num_local_experts};
+  std::int32_t* const in_block = shared + kNumWarps * p.num_local_experts;
+  return {shared, in_block, in_block + p.num_local_experts};
 }
 
 /// Local expert of a slot, or -1.
@@ -122,46 +122,32 @@ __device__ int exclusive_block_sum(int value, int* total) {
   return before + sum - value;
 }
 
-/// Counts the other blocks' slots of each expert: from the first launch, or from the ids.
-__device__ void count_elsewhere(const Params& p, const SharedStorage& s) {
-  const int thread = static_cast<int>(threadIdx.x);
-  const int own = static_cast<int>(blockIdx.x);
-  if (thread < p.num_local_experts) {
-    int before = 0;
-    int elsewhere = 0;
-#pragma unroll 8
-    for (int b = 0; p.block_counts != nullptr && b < p.num_blocks; ++b) {
-      const int n = p.block_counts[b * p.num_local_experts + thread];
-      before += b < own ? n : 0;
-      elsewhere += b == own ? 0 : n;
-    }
-    s.before[thread] = before;
-    s.elsewhere[thread] = elsewhere;
-  }
-  __syncthreads();
-  if (p.block_counts != nullptr || p.num_blocks == 1) return;
-  const std::int64_t num_valid = num_valid_tokens(p);
-#pragma unroll 4
-  for (int slot = thread; slot < p.num_slots; slot += kNumThreads) {
-    const int block = slot / kGroupRowsSlotsPerBlock;
-    const int expert = block == own ? -1 : local_expert(p, slot, num_valid);
-    if (expert < 0) continue;
-    atomicAdd(s.elsewhere + expert, 1);
-    if (block < own) atomicAdd(s.before + expert, 1);
-  }
-  __syncthreads();
+/// An expert's slots in block `block`: from the first launch, or from the cluster.
+__device__ __forceinline__ int count_in(const Params& p,
+                                        const SharedStorage& s,
+                                        int block,
+                                        int expert) {
+  if (p.block_counts != nullptr) return p.block_counts[block * p.num_local_experts + expert];
+  return ptx::load_from(ptx::shared_address(s.in_block + expert), block);
 }
 
-/// Sets base[] and, in block 0, the tables of experts. `in_block` is the thread's expert's count in
-/// this block.
-__device__ int place_experts(const Params& p, const SharedStorage& s, int in_block) {
+/// Sets base[] and, in block 0, the tables of experts; returns all routes.
+__device__ int place_experts(const Params& p, const SharedStorage& s) {
   const int expert = static_cast<int>(threadIdx.x);
+  const int own = static_cast<int>(blockIdx.x);
   const bool active = expert < p.num_local_experts;
-  const int count = active ? in_block + s.elsewhere[expert] : 0;
+  int count = 0;
+  int before = 0;
+#pragma unroll 8
+  for (int b = 0; active && b < p.num_blocks; ++b) {
+    const int n = b == own ? s.in_block[expert] : count_in(p, s, b, expert);
+    count += n;
+    before += b < own ? n : 0;
+  }
   int num_routes = 0;
   const int offset = exclusive_block_sum(count, &num_routes);
-  if (active) s.base[expert] = offset + s.before[expert];
-  if (blockIdx.x == 0) {
+  if (active) s.base[expert] = offset + before;
+  if (own == 0) {
     if (active) p.args.expert_offset[expert] = offset;
     if (active) p.args.expert_count[expert] = count;
     if (expert == 0) p.args.expert_offset[p.num_local_experts] = num_routes;
@@ -215,11 +201,13 @@ __global__ void __launch_bounds__(kNumThreads) place_kernel(const Params p) {
   const SharedStorage s = shared_storage(p);
   const LaneSlots slots = load_slots(p);
   count_slots(p, s, slots);
-  count_elsewhere(p, s);
   const int expert = static_cast<int>(threadIdx.x);
-  const int in_block = expert < p.num_local_experts ? scan_warps(p, s, expert) : 0;
-  const int num_routes = place_experts(p, s, in_block);
+  if (expert < p.num_local_experts) s.in_block[expert] = scan_warps(p, s, expert);
+  const bool cluster = p.block_counts == nullptr && p.num_blocks > 1;
+  if (cluster) ptx::cluster_barrier();
+  const int num_routes = place_experts(p, s);
   place_slots(p, s, slots, num_routes);
+  if (cluster) ptx::cluster_barrier();  // nobody leaves whose counts others read
 }
 
 }  // namespace halfbyte::cuda::group_rows

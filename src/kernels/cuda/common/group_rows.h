@@ -25,7 +25,7 @@ struct GroupRowsShape {
   std::int64_t num_slots() const { return num_tokens * top_k; }
 };
 
-inline constexpr int kGroupRowsSlotsPerBlock = 2048;
+inline constexpr int kGroupRowsSlotsPerBlock = 1024;
 
 struct GroupRowsConfig {
   int num_blocks = 0;
@@ -51,7 +51,7 @@ struct GroupRowsArgs {
 Status can_run(const GroupRowsShape& shape);
 /// Pure and deterministic. Requires can_run(shape).ok().
 GroupRowsConfig select_config(const GroupRowsShape& shape);
-/// Enqueues and returns; one launch up to 4096 slots, else two. Nothing for zero tokens.
+/// Enqueues and returns; one launch up to 8192 slots, else two. Nothing for zero tokens.
 Status launch(const GroupRowsShape& shape,
               const GroupRowsConfig& config,
               const GroupRowsArgs& args,

@@ -11,7 +11,8 @@ namespace {
 
 constexpr int kMaxLocalExperts = 512;  // one thread an expert
 constexpr int kNumWarps = 16;
-constexpr int kMaxBlocksThatCount = 2;  // all slots, each, rather than in a launch before
+constexpr int kMaxClusterBlocks =
+    8;  // that tell each other their counts; more need a launch before
 
 }  // namespace
 
@@ -39,8 +40,8 @@ GroupRowsConfig select_config(const GroupRowsShape& shape) {
   GroupRowsConfig config;
   config.slots_per_block = kGroupRowsSlotsPerBlock;
   config.num_blocks = static_cast<int>(ceil_div(shape.num_slots(), kGroupRowsSlotsPerBlock));
-  config.shared_bytes = (kNumWarps + 3) * shape.num_local_experts * 4;
-  if (config.num_blocks > kMaxBlocksThatCount) {
+  config.shared_bytes = (kNumWarps + 2) * shape.num_local_experts * 4;
+  if (config.num_blocks > kMaxClusterBlocks) {
     config.workspace_bytes = static_cast<std::size_t>(config.num_blocks) *
                              static_cast<std::size_t>(shape.num_local_experts) * 4;
   }

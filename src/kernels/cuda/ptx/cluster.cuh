@@ -21,6 +21,19 @@ __device__ __forceinline__ void cluster_barrier() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+/// What block `rank` has at this address.
+__device__ __forceinline__ std::int32_t load_from(std::uint32_t address, std::uint32_t rank) {
+  std::int32_t value;
+  asm volatile(
+      "{.reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote,%1,%2;\n"
+      "ld.shared::cluster.s32 %0,[remote];\n}"
+      : "=r"(value)
+      : "r"(address), "r"(rank)
+      : "memory");
+  return value;
+}
+
 /// Arrives at the barrier of block `rank`. Orders nothing beyond this block: for slots that were
 /// read.
 __device__ __forceinline__ void arrive_at(std::uint32_t barrier, std::uint32_t rank) {
