@@ -32,9 +32,11 @@ __device__ __forceinline__ std::uint32_t load_shared_2(std::uint32_t address) {
   return v;
 }
 
-__device__ __forceinline__ float2 load_shared_float2(std::uint32_t address) {
-  float2 v;
-  asm volatile("ld.shared.v2.f32 {%0,%1},[%2];" : "=f"(v.x), "=f"(v.y) : "r"(address));
+__device__ __forceinline__ float4 load_shared_float4(std::uint32_t address) {
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3},[%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(address));
   return v;
 }
 
@@ -104,6 +106,11 @@ __device__ __forceinline__ void arrive_after_copies(std::uint32_t barrier) {
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
+/// Into L1.
+__device__ __forceinline__ void prefetch(const void* pointer) {
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(pointer));
+}
+
 /// Waits until at most kPending of this thread's committed groups are unfinished.
 template <int kPending>
 __device__ __forceinline__ void wait_for_groups() {
@@ -144,6 +151,12 @@ __device__ __forceinline__ void launch_next_kernel() {
 }
 __device__ __forceinline__ void wait_for_previous_kernel() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+/// The next kernel then starts when all kernels before this one are done, so it may read what they
+/// wrote, past L1, and waits only for what this one writes.
+__device__ __forceinline__ void wait_then_launch_next() {
+  wait_for_previous_kernel();
+  launch_next_kernel();
 }
 
 /// Barrier `id` of `threads` threads of this block.

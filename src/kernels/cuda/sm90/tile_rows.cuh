@@ -43,6 +43,20 @@ __device__ __forceinline__ void for_each_tile_row(const cuda::ExpertTiles& tiles
   }
 }
 
+/// Warps of a block's `num_warps` that share a row, so that few rows keep all of them busy: a power
+/// of two that divides num_warps, which is one.
+__device__ __forceinline__ int warps_per_row(const cuda::ExpertTiles& tiles,
+                                             const TokenTiles& shape,
+                                             int num_experts,
+                                             int num_warps) {
+  const int rows = max(tiles.tile_start[num_experts] * shape.tile_tokens, 1);
+  const int warps = static_cast<int>(gridDim.x) * num_warps;
+  int shared_by = 1;
+  while (shared_by < num_warps && rows * shared_by < warps)
+    shared_by *= 2;
+  return shared_by;
+}
+
 /// Words of a block of 64 columns in shared memory: so that the four blocks of a round of 32 chunks
 /// use different banks.
 inline constexpr int kBlockWords = 40;

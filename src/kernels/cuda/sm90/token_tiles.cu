@@ -25,14 +25,19 @@ struct Params {
 
 constexpr int kUnroll = 4;
 
-/// One warp. A round is four blocks of 64 columns, of which each lane loads 16 bytes. Zeros without
-/// a row.
-__device__ __forceinline__ void gather_row(
-    const Params& p, std::uint32_t* staging, const __nv_bfloat16* row, int tile, int token) {
+/// One warp: every `stride`th part of a row from `part` on. A part is kUnroll rounds of four blocks
+/// of 64 columns, of which each lane loads 16 bytes. Zeros without a row.
+__device__ __forceinline__ void gather_row(const Params& p,
+                                           std::uint32_t* staging,
+                                           const __nv_bfloat16* row,
+                                           int tile,
+                                           int token,
+                                           int part,
+                                           int stride) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int num_chunks = static_cast<int>(p.tiles.cols) / 8;
   auto* dst = static_cast<std::uint8_t*>(p.args.dst);
-  for (int first = 0; first < num_chunks; first += 32 * kUnroll) {
+  for (int first = 32 * kUnroll * part; first < num_chunks; first += 32 * kUnroll * stride) {
     uint4 raw[kUnroll];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
@@ -56,20 +61,21 @@ __device__ __forceinline__ const __nv_bfloat16* token_row(const Params& p, std::
   return static_cast<const __nv_bfloat16*>(p.args.x) + row * p.hidden_size;
 }
 
-/// A warp a row of a tile.
+/// A warp or more a row of a tile.
 __global__ void __launch_bounds__(kNumThreads, 5) gather_kernel(const __grid_constant__ Params p) {
   extern __shared__ std::int32_t shared[];
   __shared__ __align__(16) std::uint32_t staging[kNumWarps][2 * 4 * kBlockWords];
   const cuda::ExpertTiles tiles = cuda::place_expert_tiles(shared, p.num_experts);
-  ptx::launch_next_kernel();
-  ptx::wait_for_previous_kernel();
+  ptx::wait_then_launch_next();
   cuda::build_expert_tiles<kNumThreads>(tiles, p.num_experts, p.args.expert_offset,
                                         p.args.expert_count, p.tiles.tile_tokens);
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  for_each_tile_row(tiles, p.tiles, p.num_experts, warp, kNumWarps, [&](const TileRow& row) {
+  const int sharing = warps_per_row(tiles, p.tiles, p.num_experts, kNumWarps);
+  const auto visit = [&](const TileRow& row) {
     gather_row(p, staging[warp], row.route < 0 ? nullptr : token_row(p, row.route), row.tile,
-               row.token);
-  });
+               row.token, warp % sharing, sharing);
+  };
+  for_each_tile_row(tiles, p.tiles, p.num_experts, warp / sharing, kNumWarps / sharing, visit);
 }
 
 }  // namespace
