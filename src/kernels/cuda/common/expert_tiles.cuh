@@ -24,6 +24,14 @@ __device__ __forceinline__ ExpertTiles place_expert_tiles(std::int32_t* memory, 
   return {memory, memory + num_experts + 1, memory + 2 * num_experts + 1};
 }
 
+__device__ __forceinline__ int inclusive_warp_sum(int value) {
+  for (int d = 1; d < 32; d *= 2) {
+    const int other = __shfl_up_sync(~0U, value, static_cast<unsigned>(d));
+    if (static_cast<int>(threadIdx.x) % 32 >= d) value += other;
+  }
+  return value;
+}
+
 /// Called by all kThreads threads; each has a few experts, one after the other.
 template <int kThreads>
 __device__ void build_expert_tiles(const ExpertTiles& tiles,
@@ -40,16 +48,13 @@ __device__ void build_expert_tiles(const ExpertTiles& tiles,
   for (int i = 0; i < kEach; ++i) {
     const int expert = kEach * thread + i;
     if (expert >= num_experts) continue;
-    const int routes = expert_count[expert];
+    const int routes = __ldcg(expert_count + expert);
     tiles.count[expert] = routes;
-    tiles.offset[expert] = static_cast<int>(expert_offset[expert]);
+    tiles.offset[expert] = static_cast<int>(__ldcg(expert_offset + expert));
     count[i] = (routes + tokens_per_tile - 1) / tokens_per_tile;
     sum += count[i];
   }
-  for (int d = 1; d < 32; d *= 2) {
-    const int other = __shfl_up_sync(~0U, sum, static_cast<unsigned>(d));
-    if (thread % 32 >= d) sum += other;
-  }
+  sum = inclusive_warp_sum(sum);
   if (thread % 32 == 31) warp_sum[thread / 32] = sum;
   __syncthreads();
   for (int w = 0; w < thread / 32; ++w)

@@ -10,16 +10,20 @@
 
 namespace halfbyte::cuda {
 
+__device__ __forceinline__ int num_token_tiles(const ExpertTiles& tiles, int expert) {
+  return tiles.tile_start[expert + 1] - tiles.tile_start[expert];
+}
+
 /// Rows of each of an expert's tiles but the last: a multiple of 8, so no tile is empty.
 __device__ __forceinline__ int rows_per_tile(const ExpertTiles& tiles, int expert) {
-  const int num_tiles = tiles.tile_start[expert + 1] - tiles.tile_start[expert];
+  const int num_tiles = num_token_tiles(tiles, expert);
   if (num_tiles == 0) return 0;
   return ((tiles.count[expert] + num_tiles - 1) / num_tiles + 7) / 8 * 8;
 }
 
-/// In shared memory.
+/// In shared memory. Experts without rows have no rank.
 struct TileOrder {
-  std::int32_t* start;   // [experts + 1]: token tiles before the expert of this rank
+  std::int32_t* start;   // [experts + 1]: token tiles before the expert of this rank, or all
   std::int32_t* expert;  // [experts]: by rank
   std::int32_t* width;   // [experts]: by expert
   static __host__ __device__ constexpr int words(int num_experts) { return 3 * num_experts + 1; }
@@ -29,31 +33,57 @@ __device__ __forceinline__ TileOrder place_tile_order(std::int32_t* memory, int 
   return {memory, memory + num_experts + 1, memory + 2 * num_experts + 1};
 }
 
+/// One warp. Places the experts of `width`, in order, behind the wider ones.
+__device__ __forceinline__ void place_experts(const TileOrder& order,
+                                              const ExpertTiles& tiles,
+                                              int num_experts,
+                                              int width) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  int rank = 0;
+  int start = 0;
+#pragma unroll 1  // every instruction is fetched by every CTA, once
+  for (int e = lane; e < num_experts; e += 32) {
+    const bool before = order.width[e] > width;
+    rank += before ? 1 : 0;
+    start += before ? num_token_tiles(tiles, e) : 0;
+  }
+  rank = __reduce_add_sync(~0U, rank);
+  start = __reduce_add_sync(~0U, start);
+#pragma unroll 1
+  for (int first = 0; first < num_experts; first += 32) {
+    const int e = first + lane;
+    const bool here = e < num_experts && order.width[e] == width;
+    const int num_tiles = here ? num_token_tiles(tiles, e) : 0;
+    const int end = start + inclusive_warp_sum(num_tiles);
+    const unsigned peers = __ballot_sync(~0U, here);
+    if (here) {
+      const int at = rank + __popc(peers & ((1U << lane) - 1));
+      order.expert[at] = e;
+      order.start[at] = end - num_tiles;
+    }
+    rank += __popc(peers);
+    start = __shfl_sync(~0U, end, 31);
+  }
+}
+
 /// Called by all kThreads threads after build_expert_tiles. `width_of(rows)` is the loop that takes
-/// a tile of that many rows.
-template <int kThreads, typename WidthOf>
+/// a tile of that many rows: a multiple of 16 up to kWidest, or 0 without rows.
+template <int kThreads, int kWidest, typename WidthOf>
 __device__ void build_tile_order(const TileOrder& order,
                                  const ExpertTiles& tiles,
                                  int num_experts,
                                  WidthOf width_of) {
+  static_assert(kWidest / 16 <= kThreads / 32);
   const int thread = static_cast<int>(threadIdx.x);
+#pragma unroll 1
   for (int e = thread; e < num_experts; e += kThreads)
     order.width[e] = width_of(rows_per_tile(tiles, e));
-  if (thread == 0) order.start[num_experts] = tiles.tile_start[num_experts];
+#pragma unroll 1
+  for (int i = thread; i <= num_experts; i += kThreads)
+    order.start[i] = tiles.tile_start[num_experts];
   __syncthreads();
-  for (int e = thread; e < num_experts; e += kThreads) {
-    const int width = order.width[e];
-    int rank = 0;
-    int start = 0;
-    for (int other = 0; other < num_experts; ++other) {
-      const int w = order.width[other];
-      if (w < width || (w == width && other >= e)) continue;
-      ++rank;
-      start += tiles.tile_start[other + 1] - tiles.tile_start[other];
-    }
-    order.expert[rank] = e;
-    order.start[rank] = start;
-  }
+  const int width = kWidest - thread / 32 * 16;
+  if (width > 0) place_experts(order, tiles, num_experts, width);
   __syncthreads();
 }
 

@@ -116,8 +116,7 @@ __global__ void __launch_bounds__(kNumThreads) activate_kernel(const __grid_cons
   const cuda::ExpertTiles tiles = cuda::place_expert_tiles(
       reinterpret_cast<std::int32_t*>(shared + kept_values(p.half_groups) * kNumThreads),
       p.num_experts);
-  ptx::launch_next_kernel();
-  ptx::wait_for_previous_kernel();
+  ptx::wait_then_launch_next();
   cuda::build_expert_tiles<kNumThreads>(tiles, p.num_experts, p.args.expert_offset,
                                         p.args.expert_count, p.tiles.tile_tokens);
   const auto visit = [&](const TileRow& row) {

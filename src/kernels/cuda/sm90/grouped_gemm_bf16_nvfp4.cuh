@@ -127,6 +127,7 @@ struct Kernel {
     Ring ring;
     QueuePosition queue;
     const int tiles = num_tiles(p, s);
+    if (part == kNumParts - 1) ptx::wait_then_launch_next();
     for (int i = static_cast<int>(blockIdx.x); i < tiles; i += static_cast<int>(gridDim.x)) {
       const Tile tile = find(p, s, i);
       if (part == 0) s.queue.push(queue, tile);
@@ -300,17 +301,15 @@ struct Kernel {
   template <GemmOutput kOutput>
   static __device__ __forceinline__ void run(const Params& p) {
     const SharedStorage s = shared_storage(p);
-    ptx::launch_next_kernel();
     if (threadIdx.x == 0) init_barriers(s);
-    ptx::wait_for_previous_kernel();
     cuda::build_expert_tiles<kNumThreads>(s.tiles, p.num_experts, p.args.expert_offset,
                                           p.args.expert_count, kTileTokens);
-    cuda::build_tile_order<kNumThreads>(s.order, s.tiles, p.num_experts, [](int rows) {
+    cuda::build_tile_order<kNumThreads, kTileTokens>(s.order, s.tiles, p.num_experts, [](int rows) {
       return rows == 0 ? 0 : TokenTiles{kTileTokens, 0}.width(rows);
     });
     const int warp = static_cast<int>(threadIdx.x) / 32;
     if (warp >= kNumConsumerWarps) {
-      ptx::fewer_registers<24>();
+      ptx::fewer_registers<kTiles == 2 ? 24 : 32>();
       const int part = warp - kNumConsumerWarps;
       if (part < kNumParts && threadIdx.x % 32 == 0) copy_operands(p, s, part);
     } else {

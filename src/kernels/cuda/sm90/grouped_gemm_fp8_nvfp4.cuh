@@ -47,6 +47,7 @@ struct Kernel {
   static constexpr bool kOneCta = fp8_ctas_per_multiprocessor(kTileTokens) == 1;
   static constexpr int kCluster = fp8_cluster_ctas(kTileTokens);
   static constexpr int kNumParts = kOneCta ? 2 : 1;  // of a stage, each copied by a thread
+  static constexpr bool kSharesRegisters = fp8_num_threads(kTileTokens) % 128 == 0;
   static constexpr int kNumThreads = fp8_num_threads(kTileTokens);
   using Decoded = std::uint32_t[2][8];  // of a lane: a stage's halves of 64 columns
   using Ring = cuda::RingPosition<kNumStages>;
@@ -174,6 +175,7 @@ struct Kernel {
     Ring ring;
     QueuePosition queue;
     const int num_tiles = s.tiles.tile_start[p.num_experts] * row_groups(p);
+    if (part == kNumParts - 1) ptx::wait_then_launch_next();
     for (int i = static_cast<int>(blockIdx.x) / kCluster; i < num_tiles;
          i += static_cast<int>(gridDim.x) / kCluster) {
       const Tile tile = find(p, s, i);
@@ -199,7 +201,7 @@ struct Kernel {
     const int tile = static_cast<int>(threadIdx.x) / 32;
     const std::uint32_t cell = s.weights + tile / 2 * kCellBytes;
     return {cell + tile % 2 * 512 + lane * 16, cell + kCellCodeBytes + lane * 4 + tile % 2 * 2,
-            s.scales + lane % 4 * 8};
+            s.scales + lane % 4 * 16};
   }
   static __device__ __forceinline__ Words load_words(const SharedStorage& s,
                                                      const LaneOffsets& lane,
@@ -237,12 +239,13 @@ struct Kernel {
                                                     std::uint32_t token_scales,
                                                     float (&acc)[kWidth / 2]) {
 #pragma unroll
-    for (int block = 0; block < kWidth / 8; ++block) {
-      const float2 scale = ptx::load_shared_float2(token_scales + 32 * block);
+    for (int group = 0; group < kWidth / 16; ++group) {
+      const float4 s = ptx::load_shared_float4(token_scales + 64 * group);
+      const float scale[4] = {s.x, s.y, s.z, s.w};
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        acc[4 * block + i] =
-            __fmaf_rn(sums[4 * block + i], i % 2 == 0 ? scale.x : scale.y, acc[4 * block + i]);
+      for (int i = 0; i < 8; ++i) {
+        float& sum = acc[8 * group + i];
+        sum = __fmaf_rn(sums[8 * group + i], scale[i / 4 * 2 + i % 2], sum);
       }
     }
   }
@@ -304,6 +307,10 @@ struct Kernel {
                                                         Decoded& a) {
     const int warp = ptx::uniform(static_cast<int>(threadIdx.x) / 32);
     while (s.queue.next_width(queue) == kWidth) {
+      // The products hide what the epilogue would wait for.
+      const Tile& next = s.queue.tiles[queue.slot];
+      if (next.row_cell < p.row_tiles * kSlabCells)
+        ptx::prefetch(Store<kWidth>::row_factors(p, next.expert, next.row_cell * 2 + warp));
       float acc[kWidth / 2];
       multiply_tile<kWidth>(p, s, lane, ring, turns, a, acc);
       const Tile tile = s.queue.pop(queue);
@@ -331,22 +338,20 @@ struct Kernel {
   template <GemmOutput kOutput>
   static __device__ __forceinline__ void run(const Params& p) {
     const SharedStorage s = shared_storage(p);
-    ptx::launch_next_kernel();
     if (threadIdx.x == 0) init_barriers(s);
     if constexpr (kCluster > 1) ptx::cluster_barrier();
-    ptx::wait_for_previous_kernel();
     cuda::build_expert_tiles<kNumThreads>(s.tiles, p.num_experts, p.args.expert_offset,
                                           p.args.expert_count, kTileTokens);
-    cuda::build_tile_order<kNumThreads>(s.order, s.tiles, p.num_experts, [](int rows) {
+    cuda::build_tile_order<kNumThreads, kTileTokens>(s.order, s.tiles, p.num_experts, [](int rows) {
       return rows == 0 ? 0 : TokenTiles{kTileTokens, 0, 1}.width(rows);
     });
     const int warp = static_cast<int>(threadIdx.x) / 32;
     if (warp >= kFp8NumConsumerWarps) {
-      if constexpr (kOneCta) ptx::fewer_registers<24>();
+      if constexpr (kSharesRegisters) ptx::fewer_registers<kOneCta ? 24 : 32>();
       const int part = warp - kFp8NumConsumerWarps;
       if (part < kNumParts && threadIdx.x % 32 == 0) copy_operands(p, s, part);
     } else {
-      if constexpr (kOneCta) ptx::more_registers<240>();
+      if constexpr (kSharesRegisters) ptx::more_registers<kOneCta ? 240 : 104>();
       multiply<kOutput>(p, s, typename Widths<kTileTokens>::List());
     }
     // Nobody leaves while others copy into its memory or arrive at its barriers.

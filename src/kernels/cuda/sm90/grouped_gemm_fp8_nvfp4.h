@@ -77,7 +77,7 @@ HALFBYTE_HOST_DEVICE constexpr int fp8_cluster_ctas(int tile_tokens) {
 /// Beside the consumers a warpgroup that hands its registers on, or, where none are to spare, a
 /// warp.
 HALFBYTE_HOST_DEVICE constexpr int fp8_num_threads(int tile_tokens) {
-  return 32 * kFp8NumConsumerWarps + (fp8_ctas_per_multiprocessor(tile_tokens) == 1 ? 128 : 32);
+  return 32 * kFp8NumConsumerWarps + (fp8_ctas_per_multiprocessor(tile_tokens) <= 2 ? 128 : 32);
 }
 HALFBYTE_HOST_DEVICE constexpr int fp8_stage_bytes(int tile_tokens) {
   return 2 * kSlabBytes + tile_tokens * (kFp8BlockCols + 4) + 16;

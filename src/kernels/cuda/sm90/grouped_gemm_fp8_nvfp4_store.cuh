@@ -139,13 +139,19 @@ struct Store {
       sums[i] = sums[i + kTokens / 2];
   }
 
+  /// The lane's row factors, this one and the one eight on, of the warp's row tile.
+  static __device__ __forceinline__ const float* row_factors(const Params& p,
+                                                             int expert,
+                                                             int row_tile) {
+    const std::int64_t rows = std::int64_t{p.row_tiles} * 128;
+    return p.args.row_factor + expert * rows + row_tile * 16 + threadIdx.x % 32 / 4;
+  }
+
   template <GemmOutput kOutput>
   static __device__ __forceinline__ void run(
       const Params& p, const Tile& tile, int row_tile, std::uint32_t staging, Sums& sums) {
     const bool two = kOutput == GemmOutput::kActivated && p.gated;
-    const std::int64_t rows = std::int64_t{p.row_tiles} * 128;
-    const float* const factors =
-        p.args.row_factor + tile.expert * rows + row_tile * 16 + threadIdx.x % 32 / 4;
+    const float* const factors = row_factors(p, tile.expert, row_tile);
     Group group = {tile,
                    row_tile,
                    0,

@@ -73,11 +73,13 @@ struct TokenTiles {
     const int position = fp8_token_position(static_cast<int>(col % 128));
     return chunk_offset(tile, col / 128, token, position / 16) + position % 16;
   }
-  /// Index of the scale of columns [128 * block, 128 * block + 128) of E4M3.
+  /// Index of the scale of columns [128 * block, 128 * block + 128) of E4M3. Lane q of a fragment
+  /// has tokens 2q and 2q + 1 of each eight: those of sixteen are neighbours.
   HALFBYTE_HOST_DEVICE constexpr std::int64_t scale_index(std::int64_t tile,
                                                           std::int64_t block,
                                                           int token) const {
-    return (tile * (cols / 128) + block) * tile_tokens + token;
+    const int position = token / 16 * 16 + token % 8 / 2 * 4 + token % 16 / 8 * 2 + token % 2;
+    return (tile * (cols / 128) + block) * tile_tokens + position;
   }
 };
 
