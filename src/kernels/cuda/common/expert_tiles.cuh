@@ -57,8 +57,7 @@ __device__ void build_expert_tiles(const ExpertTiles& tiles,
   sum = inclusive_warp_sum(sum);
   if (thread % 32 == 31) warp_sum[thread / 32] = sum;
   __syncthreads();
-  for (int w = 0; w < thread / 32; ++w)
-    sum += warp_sum[w];
+  sum += __reduce_add_sync(~0U, thread % 32 < thread / 32 ? warp_sum[thread % 32] : 0);
   // Expert e's end is e + 1's start.
   for (int i = kEach - 1; i >= 0; --i) {
     const int expert = kEach * thread + i;

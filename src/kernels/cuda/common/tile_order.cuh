@@ -33,36 +33,34 @@ __device__ __forceinline__ TileOrder place_tile_order(std::int32_t* memory, int 
   return {memory, memory + num_experts + 1, memory + 2 * num_experts + 1};
 }
 
-/// One warp. Places the experts of `width`, in order, behind the wider ones.
+/// One warp. Places the experts of `width`, in order, behind the wider ones; a lane has a few
+/// experts, one after the other. Rolled up: a CTA fetches each instruction of this for one use.
 __device__ __forceinline__ void place_experts(const TileOrder& order,
                                               const ExpertTiles& tiles,
                                               int num_experts,
                                               int width) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  int rank = 0;
-  int start = 0;
-#pragma unroll 1  // every instruction is fetched by every CTA, once
-  for (int e = lane; e < num_experts; e += 32) {
-    const bool before = order.width[e] > width;
-    rank += before ? 1 : 0;
-    start += before ? num_token_tiles(tiles, e) : 0;
-  }
-  rank = __reduce_add_sync(~0U, rank);
-  start = __reduce_add_sync(~0U, start);
+  const int each = (num_experts + 31) / 32;
+  const int first = static_cast<int>(threadIdx.x) % 32 * each;
+  const int end = min(first + each, num_experts);
+  int wider = 0, wider_tiles = 0;
+  int rank = 0, start = 0;  // first the lane's own
 #pragma unroll 1
-  for (int first = 0; first < num_experts; first += 32) {
-    const int e = first + lane;
-    const bool here = e < num_experts && order.width[e] == width;
-    const int num_tiles = here ? num_token_tiles(tiles, e) : 0;
-    const int end = start + inclusive_warp_sum(num_tiles);
-    const unsigned peers = __ballot_sync(~0U, here);
-    if (here) {
-      const int at = rank + __popc(peers & ((1U << lane) - 1));
-      order.expert[at] = e;
-      order.start[at] = end - num_tiles;
-    }
-    rank += __popc(peers);
-    start = __shfl_sync(~0U, end, 31);
+  for (int e = first; e < end; ++e) {
+    const int num_tiles = num_token_tiles(tiles, e);
+    wider += order.width[e] > width ? 1 : 0;
+    wider_tiles += order.width[e] > width ? num_tiles : 0;
+    rank += order.width[e] == width ? 1 : 0;
+    start += order.width[e] == width ? num_tiles : 0;
+  }
+  rank = __reduce_add_sync(~0U, wider) + inclusive_warp_sum(rank) - rank;
+  start = __reduce_add_sync(~0U, wider_tiles) + inclusive_warp_sum(start) - start;
+#pragma unroll 1
+  for (int e = first; e < end; ++e) {
+    if (order.width[e] != width) continue;
+    order.expert[rank] = e;
+    order.start[rank] = start;
+    ++rank;
+    start += num_token_tiles(tiles, e);
   }
 }
 
