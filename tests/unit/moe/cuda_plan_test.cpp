@@ -161,7 +161,7 @@ TEST(CudaPlan, QuantizedModesChooseTheirKernels) {
               sm90::DecodeTokens::kGrid);
   const Sm90Step prefill = choose_sm90_step(fixed->experts, 1024);
   EXPECT_EQ(prefill.gate_up.output, sm90::GemmOutput::kQuantized);
-  EXPECT_EQ(prefill.gate_up_config.tile_tokens, 96);
+  EXPECT_EQ(prefill.gate_up_config.tile_tokens, 64);
   EXPECT_EQ(prefill.down.output, sm90::GemmOutput::kRows);
   const auto dynamic = plan_of(deepseek(), 4096, kH200, in_mode(ActivationMode::kW4a4Dynamic));
   ASSERT_TRUE(dynamic.ok()) << refusal(dynamic);

@@ -40,6 +40,9 @@ __device__ __forceinline__ float4 load_shared_float4(std::uint32_t address) {
   return v;
 }
 
+__device__ __forceinline__ void store_shared_4(std::uint32_t address, std::uint32_t v) {
+  asm volatile("st.shared.u32 [%0],%1;" ::"r"(address), "r"(v) : "memory");
+}
 __device__ __forceinline__ void store_shared_16(std::uint32_t address, uint4 v) {
   asm volatile("st.shared.v4.u32 [%0],{%1,%2,%3,%4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z),
                "r"(v.w)

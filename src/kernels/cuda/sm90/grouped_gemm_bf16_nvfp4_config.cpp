@@ -7,17 +7,12 @@ namespace halfbyte::sm90 {
 namespace {
 
 constexpr int kTileTokens[] = {64, 96, 160};
-// A warp quantises 16 features: with a gate they are two m64 tiles, which narrow products lack.
-constexpr int kQuantizedTileTokens[] = {96, 160};
-constexpr int kScaledTileTokens[] = {64, 160};
+constexpr int kQuantizedTileTokens[] = {64, 160};
 
-/// Up to so many rows an expert on average, few have more than 64, or 96.
+/// Up to so many rows an expert on average, few have more than 64.
 constexpr double kMaxNarrowRows = 52;
-constexpr double kMaxMiddleRows = 80;
 
 int choose_tile_tokens(const GroupedGemmShape& shape) {
-  if (shape.output == GemmOutput::kQuantized)
-    return shape.rows_per_expert <= kMaxMiddleRows ? 96 : 160;
   return shape.rows_per_expert <= kMaxNarrowRows ? 64 : 160;
 }
 
@@ -36,9 +31,8 @@ std::span<const int> list_tile_tokens(GemmOutput output) {
     case GemmOutput::kRows:
       return kTileTokens;
     case GemmOutput::kQuantized:
-      return kQuantizedTileTokens;
     case GemmOutput::kScaledRows:
-      return kScaledTileTokens;
+      return kQuantizedTileTokens;
   }
   return {};
 }

@@ -6,8 +6,8 @@ namespace halfbyte::sm90::grouped_gemm {
 template <>
 KernelPointer find_kernel<GemmOutput::kQuantized>(int tile_tokens) {
   switch (tile_tokens) {
-    case 96:
-      return grouped_gemm_kernel<96, GemmOutput::kQuantized>;
+    case 64:
+      return grouped_gemm_kernel<64, GemmOutput::kQuantized>;
     case 160:
       return grouped_gemm_kernel<160, GemmOutput::kQuantized>;
     default:

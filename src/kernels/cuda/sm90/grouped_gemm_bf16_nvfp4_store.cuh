@@ -169,47 +169,105 @@ struct Store {
     }
   }
 
-  /// Of 16 features of one token that a lane has two of, as have the lanes 4, 8, .. further.
-  static __device__ __forceinline__ cuda::BlockScale block_scale(const Group& g, float a, float b) {
-    std::uint32_t amax_bits = cuda::larger(cuda::magnitude_bits(a), cuda::magnitude_bits(b));
+  /// Of kFeatures of a lane's features, one of each eight, for every token of the group that it
+  /// has: two of each block of eight.
+  template <int kFeatures>
+  using Values = float[kTokens / 8][kFeatures][2];
+
+  /// A scale for each token, which one lane of the eight that have it works out.
+  struct GridScales {
+    static constexpr int kCount = kTokens > 16 ? 8 : 4;  // of four lanes' tokens, two a block
+    static_assert(kCount >= kTokens / 4);
+    cuda::BlockScale mine;  // of the token of index lane / 4 % kCount
+
+    __device__ __forceinline__ cuda::BlockScale of(int block, int i) const {
+      const int from = (2 * block + i) * 4 + static_cast<int>(threadIdx.x) % 4;
+      return {__shfl_sync(~0U, mine.byte, from), __shfl_sync(~0U, mine.q, from)};
+    }
+  };
+
+  /// The largest magnitude of `h` over the lanes that have a token: each step halves the tokens of
+  /// which a lane knows more than the one it ends with.
+  template <int kFeatures>
+  static __device__ __forceinline__ std::uint32_t token_amax(const Values<kFeatures>& h) {
+    constexpr int kCount = GridScales::kCount;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    std::uint32_t amax[kCount] = {};
 #pragma unroll
-    for (int lanes = 4; lanes < 32; lanes *= 2)
-      amax_bits = cuda::larger(amax_bits, __shfl_xor_sync(~0U, amax_bits, lanes));
-    return cuda::make_block_scale(amax_bits, g.h_scale);
+    for (int i = 0; i < kTokens / 4; ++i) {
+#pragma unroll
+      for (int f = 0; f < kFeatures; ++f)
+        amax[i] = cuda::larger(amax[i], cuda::magnitude_bits(h[i / 2][f][i % 2]));
+    }
+#pragma unroll
+    for (int half = kCount / 2; half > 0; half /= 2) {
+      const bool upper = (lane & 4 * half) != 0;
+#pragma unroll
+      for (int i = 0; i < half; ++i) {
+        const std::uint32_t given = upper ? amax[i] : amax[i + half];
+        const std::uint32_t kept = upper ? amax[i + half] : amax[i];
+        amax[i] = cuda::larger(kept, __shfl_xor_sync(~0U, given, 4 * half));
+      }
+    }
+    for (int lanes = 4 * kCount; lanes < 32; lanes *= 2)
+      amax[0] = cuda::larger(amax[0], __shfl_xor_sync(~0U, amax[0], lanes));
+    return amax[0];
   }
 
-  /// 16 features, `h` of eight groups of tokens: [eight features][token of the lane's two]. They go
-  /// to groups `first` and first + 1 of `dst`.
-  static __device__ __forceinline__ void store_grid(
-      const Group& g, const Features& dst, int first, int block, const float (&h)[2][2]) {
-    const int token = block * 8 + static_cast<int>(threadIdx.x) % 32 / 4;
-    const cuda::BlockScale scale[2] = {block_scale(g, h[0][0], h[1][0]),
-                                       block_scale(g, h[0][1], h[1][1])};
+  /// The larger of this lane's value and that of the same lane of the warp that has the other eight
+  /// features of a block: warps 2n and 2n + 1.
+  static __device__ __forceinline__ std::uint32_t larger_of_pair(const Group& g,
+                                                                 std::uint32_t value) {
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const std::uint32_t mine = g.staging + threadIdx.x % 32 * 4;
+    ptx::store_shared_4(mine, value);
+    ptx::named_barrier(1 + warp / 2, 64);
+    const std::uint32_t other =
+        ptx::load_shared_4(warp % 2 == 0 ? mine + kGemmWarpStaging : mine - kGemmWarpStaging);
+    ptx::named_barrier(1 + warp / 2, 64);
+    return cuda::larger(value, other);
+  }
+
+  /// `h` on the NVFP4 grid, to the groups of eight features of `dst` from `first` on. With one of
+  /// them the other of the block is the neighbouring warp's.
+  template <int kFeatures>
+  static __device__ __forceinline__ void store_grid(const Group& g,
+                                                    const Features& dst,
+                                                    int first,
+                                                    const Values<kFeatures>& h) {
+    std::uint32_t amax = token_amax<kFeatures>(h);
+    if constexpr (kFeatures == 1) amax = larger_of_pair(g, amax);
+    const GridScales scales = {cuda::make_block_scale(amax, g.h_scale)};
+    const int token = static_cast<int>(threadIdx.x) % 32 / 4;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const std::uint32_t word = ptx::transpose_8x8(cuda::grid_pair(
-          cuda::grid_value(h[i][0], scale[0]), cuda::grid_value(h[i][1], scale[1])));
-      store_word(dst.at(first + i, block), g.holds(token) ? word : 0);
+    for (int block = 0; block < kTokens / 8; ++block) {
+      const cuda::BlockScale scale[2] = {scales.of(block, 0), scales.of(block, 1)};
+#pragma unroll
+      for (int f = 0; f < kFeatures; ++f) {
+        const std::uint32_t word =
+            ptx::transpose_8x8(cuda::grid_pair(cuda::grid_value(h[block][f][0], scale[0]),
+                                               cuda::grid_value(h[block][f][1], scale[1])));
+        store_word(dst.at(first + f, block), g.holds(block * 8 + token) ? word : 0);
+      }
     }
   }
 
-  /// h of a gated expert on the NVFP4 grid: a warp's two tiles are 16 features.
+  /// h of a gated expert on the NVFP4 grid: 8 features a tile.
   template <bool kSwiglu>
   static __device__ __forceinline__ void store_gated_grid(const Params& p,
                                                           const Group& g,
                                                           const Accumulators& acc) {
-    static_assert(kTiles == 2);
-    const Features dst = features(p, g, g.row_tile / 2 * 16);
+    Values<kTiles> h;
 #pragma unroll
     for (int block = 0; block < kTokens / 8; ++block) {
-      float h[2][2];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
+      for (int i = 0; i < 2 * kTiles; ++i) {
         const float* v = acc[i / 2] + 4 * block + i % 2;
-        h[i / 2][i % 2] = activate<kSwiglu>(p, v[0] * g.alpha[0], v[2] * g.alpha[1]);
+        h[block][i / 2][i % 2] = activate<kSwiglu>(p, v[0] * g.alpha[0], v[2] * g.alpha[1]);
       }
-      store_grid(g, dst, 0, block, h);
     }
+    // A warp with one tile may start at an odd group of eight.
+    store_grid<kTiles>(g, features(p, g, g.row_tile / 2 * 16), kTiles == 1 ? g.row_tile % 2 : 0, h);
   }
 
   /// The same without a gate: 16 features a tile.
@@ -220,13 +278,11 @@ struct Store {
     const Features dst = features(p, g, g.row_tile * 16);
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
+      Values<2> h;
 #pragma unroll
-      for (int block = 0; block < kTokens / 8; ++block) {
-        const float* v = acc[t] + 4 * block;
-        const float h[2][2] = {{cuda::relu2(v[0] * g.alpha[0]), cuda::relu2(v[1] * g.alpha[0])},
-                               {cuda::relu2(v[2] * g.alpha[0]), cuda::relu2(v[3] * g.alpha[0])}};
-        store_grid(g, dst, 2 * t, block, h);
-      }
+      for (int i = 0; i < kTokens / 2; ++i)
+        h[i / 4][i % 4 / 2][i % 2] = cuda::relu2(acc[t][i] * g.alpha[0]);
+      store_grid<2>(g, dst, 2 * t, h);
     }
   }
 
