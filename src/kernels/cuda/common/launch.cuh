@@ -18,8 +18,8 @@ struct Grid {
   unsigned cluster = 1;  // blocks of a cluster, along x
 };
 
-/// Launches a kernel that starts with wait_for_previous_kernel(), so that its prologue overlaps the
-/// end of the one before.
+/// Launches a kernel that calls wait_for_previous_kernel() before it reads or writes what the one
+/// before does, so that its prologue overlaps the other's end.
 template <typename Kernel, typename... Args>
 Status launch_overlapped(
     const char* name, Kernel kernel, const Grid& grid, cudaStream_t stream, const Args&... args) {

@@ -55,6 +55,8 @@ struct GroupedGemmConfig {
 };
 
 /// Device pointers, 16-byte aligned. Routes of expert e are rows expert_offset[e] and following.
+/// Counts, offsets and weights are read while the kernel before still runs: it is one that writes
+/// none of them and lets this one start only after its own wait (ptx::wait_then_launch_next).
 struct GroupedGemmArgs {
   const void* tokens = nullptr;  // TokenTiles of tile_tokens and weights.padded_cols()
   const std::int64_t* expert_offset = nullptr;  // [num_experts + 1]
