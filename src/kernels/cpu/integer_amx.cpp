@@ -14,12 +14,6 @@ namespace {
 constexpr int kTileRows = 16;
 constexpr int kFewRows = 2;  // up to so many of x pass faster without tiles
 
-// 2 * e2m1 by code.
-inline __m512i signed_weight_values() {
-  return _mm512_broadcast_i32x4(
-      _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12));
-}
-
 // As the processor reads it. Tiles 0 to 3: sums of the blocks of a superblock; 4 and 6: x; 5 and 7:
 // weights, four columns of 16 rows in a tile's row.
 struct alignas(64) TileConfig {

@@ -116,7 +116,7 @@ constinit const KernelTable kAvx2Kernels = avx2_with("avx2", split15_dot_avx2, i
 constinit const KernelTable kAvxVnniKernels =
     avx2_with("avx_vnni", split15_dot_avx_vnni, int8_dot_avx_vnni);
 constinit const KernelTable kAvx512Kernels =
-    avx2_with("avx512", split15_dot_avx512, int8_dot_avx512);
+    avx2_with("avx512", split15_dot_avx512, int8_dot_avx512, kMaxRowTile);
 constinit const KernelTable kAmxKernels =
     avx2_with("amx", split15_dot_amx, int8_dot_amx, kMaxRowTile);
 

@@ -39,6 +39,7 @@ void quantize_group(const float* x, std::int64_t cols, Split15Record& record) {
     const std::int32_t high = (q + 64) >> 7;
     record.high[i] = static_cast<std::int8_t>(high);
     record.low[i] = static_cast<std::int8_t>(q - high * 128);
+    record.q[split15_q_position(i)] = static_cast<std::int16_t>(q);
     record.correction[i / kScaleCols] -= kWeightOffset * q;
   }
 }

@@ -4,8 +4,9 @@
 // which a panel's superblocks pass. Columns past a row's end are zeros, which multiply the zeros
 // that pad the panel.
 //
-// The kernels multiply with 2 * e2m1 + 12, which is never negative, so a record also holds what 12
-// times its values must be taken back by.
+// Kernels of 8-bit products multiply with 2 * e2m1 + 12, which is never negative, so a record also
+// holds what 12 times its values must be taken back by. Those of 16-bit products need no such
+// thing.
 #ifndef HALFBYTE_KERNELS_CPU_OPERAND_ROWS_H_
 #define HALFBYTE_KERNELS_CPU_OPERAND_ROWS_H_
 
@@ -24,15 +25,24 @@ inline constexpr std::int32_t kWeightOffset = 12;  // added to 2 * e2m1
 inline constexpr std::int32_t kFloatBias = 0x4B400000;
 inline constexpr float kFloatBiasValue = std::bit_cast<float>(kFloatBias);
 
-/// split15: x = q * amax / 16256 with the amax of 64 columns and q = 128 * high + low.
+/// split15: x = q * amax / 16256 with the amax of 64 columns and q = 128 * high + low. It is there
+/// twice, for products of 8 and of 16 bits; a kernel reads one of them and the scale between them.
 struct Split15Record {
   std::int8_t low[kSuperblockCols];   // -64 .. 63
   std::int8_t high[kSuperblockCols];  // -127 .. 127
   std::int32_t correction[4];         // of 16 columns each: -12 * sum of q
   float scale;                        // amax / 16256 / 2: the weights count halves
   float unused[3];
+  std::int16_t q[kSuperblockCols];  // -16256 .. 16256, where split15_q_position() says
 };
-static_assert(sizeof(Split15Record) == 160);
+static_assert(sizeof(Split15Record) == 288);
+
+/// Where column `col` of 64 lies in Split15Record::q: columns 0 2 1 3 of every four. A 16-bit word
+/// of a panel's line holds columns j and j + 1, and its bytes become words of columns j and j + 2
+/// of their own; pairs of columns are what is multiplied.
+constexpr std::int64_t split15_q_position(std::int64_t col) {
+  return col - col % 4 + col % 2 * 2 + col % 4 / 2;
+}
 
 /// int8: x = q * scale, a scale per 16 columns; holds NVFP4 activations exactly (q = 2 * e2m1).
 struct Int8Record {

@@ -48,9 +48,12 @@ inline std::int32_t sum_of(const Codes& codes) {
   return _mm_cvtsi128_si32(sum);
 }
 
+inline __m256i words_of(const Codes& codes) {
+  return _mm256_permute4x64_epi64(_mm256_packs_epi32(codes.of[0], codes.of[1]), 0xD8);
+}
+
 inline void store_bytes(const Codes& codes, std::int8_t* dst) {
-  const __m256i words =
-      _mm256_permute4x64_epi64(_mm256_packs_epi32(codes.of[0], codes.of[1]), 0xD8);
+  const __m256i words = words_of(codes);
   const __m128i bytes =
       _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(dst), bytes);
@@ -68,11 +71,17 @@ inline void store_split(const Codes& codes, std::int8_t* low, std::int8_t* high)
   store_bytes(lower, low);
 }
 
+// In the order of split15_q_position(): the middle two of every four change places.
+inline void store_words(const Codes& codes, std::int16_t* dst) {
+  const __m256i words = _mm256_shufflelo_epi16(words_of(codes), 0xD8);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(dst), _mm256_shufflehi_epi16(words, 0xD8));
+}
+
 inline void clear(Split15Record& record) {
   const __m256i zero = _mm256_setzero_si256();
   auto* dst = reinterpret_cast<__m256i*>(&record);
-#pragma GCC unroll 5
-  for (int i = 0; i < 5; ++i)
+#pragma GCC unroll 9
+  for (int i = 0; i < 9; ++i)
     _mm256_storeu_si256(dst + i, zero);
 }
 
@@ -99,6 +108,7 @@ inline void quantize_group(const float* x, std::int64_t cols, Split15Record& rec
     const Codes codes = nearest(x + col, kSplit15Max / amax);
     record.correction[col / kScaleCols] = -kWeightOffset * sum_of(codes);
     store_split(codes, record.low + col, record.high + col);
+    store_words(codes, record.q + col);
   }
 }
 

@@ -37,6 +37,10 @@ Floats floats(Make make) {
   return result;
 }
 
+inline std::uint32_t word_of(const Lanes& a, unsigned i) {
+  return a.of[i / 2] >> i % 2 * 16 & 0xFFFFU;
+}
+
 inline std::uint32_t byte_of(const Lanes& a, unsigned i) {
   return a.of[i / 4] >> i % 4 * 8 & 0xFFU;
 }
@@ -69,6 +73,22 @@ inline Lanes permutexvar_epi8(const Lanes& index, const Lanes& table) {
   });
 }
 
+inline Lanes maskz_permutexvar_epi8(std::uint64_t mask, const Lanes& index, const Lanes& table) {
+  const Lanes bytes = permutexvar_epi8(index, table);
+  return lanes([&](unsigned i) {
+    std::uint32_t word = 0;
+    for (unsigned j = 0; j < 4; ++j)
+      word |= (mask >> (i * 4 + j) & 1U) != 0 ? byte_of(bytes, i * 4 + j) << j * 8 : 0U;
+    return word;
+  });
+}
+
+inline Lanes slli_epi16(const Lanes& a, unsigned count) {
+  return lanes([&](unsigned i) {
+    return word_of(a, 2 * i + 1) << count << 16 | (word_of(a, 2 * i) << count & 0xFFFFU);
+  });
+}
+
 inline Lanes srli_epi16(const Lanes& a, unsigned count) {
   return lanes(
       [&](unsigned i) { return (a.of[i] >> 16 >> count) << 16 | (a.of[i] & 0xFFFFU) >> count; });
@@ -96,6 +116,20 @@ inline Lanes dpbusd_epi32(const Lanes& sum, const Lanes& a, const Lanes& b) {
     }
     return result;
   });
+}
+
+// vpdpwssd: two products of signed words, added to 32 bits.
+inline Lanes dpwssd_epi32(const Lanes& sum, const Lanes& a, const Lanes& b) {
+  return lanes([&](unsigned i) {
+    auto result = static_cast<std::int32_t>(sum.of[i]);
+    for (unsigned j = 2 * i; j < 2 * i + 2; ++j)
+      result += static_cast<std::int16_t>(word_of(a, j)) * static_cast<std::int16_t>(word_of(b, j));
+    return result;
+  });
+}
+
+inline Lanes madd_epi16(const Lanes& a, const Lanes& b) {
+  return dpwssd_epi32(Lanes{}, a, b);
 }
 
 inline Floats castsi512_ps(const Lanes& a) {
@@ -142,6 +176,9 @@ inline void storeu_si512(void* dst, const Lanes& a) {
 #define _mm512_loadu_si512 ::halfbyte::emulated::loadu_si512
 #define _mm512_cvtepu8_epi32 ::halfbyte::emulated::cvtepu8_epi32
 #define _mm512_permutexvar_epi8 ::halfbyte::emulated::permutexvar_epi8
+#define _mm512_maskz_permutexvar_epi8 ::halfbyte::emulated::maskz_permutexvar_epi8
+#undef _mm512_slli_epi16
+#define _mm512_slli_epi16 ::halfbyte::emulated::slli_epi16
 #undef _mm512_srli_epi16
 #define _mm512_srli_epi16 ::halfbyte::emulated::srli_epi16
 #undef _mm512_slli_epi32
@@ -150,6 +187,8 @@ inline void storeu_si512(void* dst, const Lanes& a) {
 #define _mm512_setzero_si512() ::halfbyte::emulated::set1_epi32(0)
 #define _mm512_add_epi32 ::halfbyte::emulated::add_epi32
 #define _mm512_dpbusd_epi32 ::halfbyte::emulated::dpbusd_epi32
+#define _mm512_dpwssd_epi32 ::halfbyte::emulated::dpwssd_epi32
+#define _mm512_madd_epi16 ::halfbyte::emulated::madd_epi16
 #define _mm512_castsi512_ps ::halfbyte::emulated::castsi512_ps
 #define _mm512_cvtepi32_ps ::halfbyte::emulated::cvtepi32_ps
 #define _mm512_set1_ps ::halfbyte::emulated::set1_ps

@@ -5,8 +5,10 @@
 // the intrinsics; cpu_integer_test runs that where the instructions are.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -47,6 +49,10 @@ void int8_dot_avx_vnni_emulated(const std::uint8_t* panel,
 
 namespace {
 
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr int kMaxRows = 40;
+
 // Random bytes are a panel: scales are UE5M3 of E4M3 values, zero now and then.
 std::vector<std::uint8_t> random_panel(std::int64_t num_superblocks, std::mt19937& rng) {
   std::vector<std::uint8_t> panel(static_cast<std::size_t>(num_superblocks * kSuperblockBytes));
@@ -61,33 +67,77 @@ std::vector<std::uint8_t> random_panel(std::int64_t num_superblocks, std::mt1993
 template <typename Record>
 using Dot = void (*)(const std::uint8_t*, std::int64_t, const Record* const*, int, float*);
 
+// Groups that differ by many powers of two; now and then a row of zeros, or a value that is not
+// finite.
+std::vector<float> random_row(int t, std::int64_t cols, std::mt19937& rng) {
+  std::vector<float> x(static_cast<std::size_t>(cols));
+  if (t % 7 == 3) return x;
+  std::normal_distribution<float> normal;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] = std::ldexp(normal(rng), static_cast<int>(i / 64 % 7) * 9 - 30);
+  if (t % 5 == 4) x[rng() % x.size()] = t % 2 == 0 ? kInfinity : kNan;
+  return x;
+}
+
+template <typename Record>
+void expect_same_bits(Dot<Record> kernel,
+                      Dot<Record> plain,
+                      const std::vector<std::uint8_t>& panel,
+                      const std::vector<const Record*>& x,
+                      int num_x) {
+  const std::int64_t num_superblocks = std::ssize(panel) / kSuperblockBytes;
+  std::vector<float> got(static_cast<std::size_t>(num_x * 16), -7.0F);
+  std::vector<float> want = got;
+  kernel(panel.data(), num_superblocks, x.data(), num_x, got.data());
+  plain(panel.data(), num_superblocks, x.data(), num_x, want.data());
+  ASSERT_EQ(0, std::memcmp(got.data(), want.data(), got.size() * sizeof(float)))
+      << num_superblocks << " superblocks, " << num_x << " rows";
+}
+
+// 5, 9 and 12 superblocks, and up to 40 rows: whole tiles and chunks, and what is left of them.
+template <typename Record>
+void expect_bits_of_random_rows(Dot<Record> kernel,
+                                Dot<Record> plain,
+                                void (*quantize)(const float*, std::int64_t, Record*)) {
+  std::mt19937 rng(1);
+  for (const std::int64_t cols : {16, 64, 272, 576, 720}) {
+    const std::int64_t per_row = num_records(cols);
+    const std::vector<std::uint8_t> panel = random_panel(per_row, rng);
+    std::vector<Record> rows(static_cast<std::size_t>(kMaxRows * per_row));
+    std::vector<const Record*> x;
+    for (int t = 0; t < kMaxRows; ++t) {
+      quantize(random_row(t, cols, rng).data(), cols, rows.data() + t * per_row);
+      x.push_back(rows.data() + t * per_row);
+    }
+    for (int num_x = 1; num_x <= kMaxRows; ++num_x)
+      expect_same_bits(kernel, plain, panel, x, num_x);
+  }
+}
+
+// Every code 6 or -6, every activation at its group's largest.
+template <typename Record>
+void expect_bits_of_the_largest_sums(Dot<Record> kernel,
+                                     Dot<Record> plain,
+                                     void (*quantize)(const float*, std::int64_t, Record*)) {
+  for (const int codes : {0x77, 0xFF}) {
+    std::vector<std::uint8_t> panel(static_cast<std::size_t>(kSuperblockBytes),
+                                    static_cast<std::uint8_t>(codes));
+    std::fill_n(panel.begin(), 64, e4m3_to_ue5m3(0x7E));
+    for (const float value : {1.0F, -1.0F}) {
+      Record row;
+      quantize(std::vector<float>(64, value).data(), 64, &row);
+      for (const int num_x : {1, 9})
+        expect_same_bits(kernel, plain, panel, std::vector<const Record*>(9, &row), num_x);
+    }
+  }
+}
+
 template <typename Record>
 void expect_bits_of_plain_cpp(Dot<Record> kernel,
                               Dot<Record> plain,
                               void (*quantize)(const float*, std::int64_t, Record*)) {
-  std::mt19937 rng(1);
-  std::normal_distribution<float> normal;
-  for (const std::int64_t cols : {16, 64, 720}) {
-    const std::int64_t per_row = num_records(cols);
-    const std::vector<std::uint8_t> panel = random_panel(per_row, rng);
-    for (int num_x = 1; num_x <= 35; num_x += num_x < 18 ? 1 : 7) {
-      std::vector<Record> rows(static_cast<std::size_t>(num_x * per_row));
-      std::vector<const Record*> pointers;
-      std::vector<float> x(static_cast<std::size_t>(cols));
-      for (int t = 0; t < num_x; ++t) {
-        for (std::size_t i = 0; i < x.size(); ++i)
-          x[i] = std::ldexp(normal(rng), static_cast<int>(i / 64 % 7) * 9 - 30);
-        quantize(x.data(), cols, rows.data() + t * per_row);
-        pointers.push_back(rows.data() + t * per_row);
-      }
-      std::vector<float> got(static_cast<std::size_t>(num_x * 16), -7.0F);
-      std::vector<float> want = got;
-      kernel(panel.data(), per_row, pointers.data(), num_x, got.data());
-      plain(panel.data(), per_row, pointers.data(), num_x, want.data());
-      ASSERT_EQ(0, std::memcmp(got.data(), want.data(), got.size() * sizeof(float)))
-          << cols << " columns, " << num_x << " rows";
-    }
-  }
+  expect_bits_of_random_rows(kernel, plain, quantize);
+  expect_bits_of_the_largest_sums(kernel, plain, quantize);
 }
 
 TEST(EmulatedKernels, OfAvx512HaveTheBitsOfPlainCpp) {

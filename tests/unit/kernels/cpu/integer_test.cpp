@@ -4,6 +4,7 @@
 // this machine.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -92,10 +93,14 @@ PackedMatrix one_panel(std::int64_t cols, unsigned seed) {
 
 // integer_kernels.h: everything that is rounded, and its order, is fixed.
 TEST_P(IntegerKernels, HaveTheBitsOfPlainCppForEveryNumberOfRows) {
-  for (const std::int64_t cols : {16, 64, 144, 768}) {
+  for (const std::int64_t cols : {16, 64, 144, 272, 768}) {
     const PackedMatrix packed = one_panel(cols, 1);
-    for (const std::int64_t num_rows : {1, 2, 3, 4, 5, 7, 8, 9, 15, 19, 32}) {
-      const std::vector<float> x = rows_of_many_sizes(num_rows, cols, 2);
+    for (std::int64_t num_rows = 1; num_rows <= 40; ++num_rows) {
+      std::vector<float> x = rows_of_many_sizes(num_rows, cols, 2);
+      if (num_rows > 2) {  // the last row but one is not finite, the last is zero
+        x[static_cast<std::size_t>((num_rows - 2) * cols + cols / 2)] = kInfinity;
+        std::fill(x.end() - cols, x.end(), 0.0F);
+      }
       const auto split = make_rows(quantize_split15, x, cols);
       EXPECT_TRUE(same_bits(run_dot(GetParam()->split15_dot, packed, split),
                             run_dot(kPortableKernels.split15_dot, packed, split)))
@@ -117,7 +122,7 @@ TEST_P(IntegerKernels, DoNotOverflowAtTheLargestSums) {
     const Result<PackedMatrix> packed = pack_matrix(matrix.view);
     ASSERT_TRUE(packed.ok());
     for (const float value : {1.0F, -1.0F}) {
-      const std::vector<float> x(128, value);
+      const std::vector<float> x(std::size_t{9} * 128, value);  // more than a tile
       // 6 * 448 a product, and 7F pairs cancel.
       const double sum = code == 0x7F ? 0.0 : 128.0 * 2688.0 * (code == 0x77 ? 1.0 : -1.0);
       const auto split = make_rows(GetParam()->quantize_split15, x, 128);
@@ -293,6 +298,11 @@ TEST(OperandRows, SplitsByHand) {
   EXPECT_EQ(record.high[3], 1);
   EXPECT_EQ(record.low[3], -64);
   EXPECT_EQ(record.correction[0], -12 * (-16256 + 379 + 63 + 64));
+  // Columns 0 2 1 3.
+  EXPECT_EQ(record.q[0], -16256);
+  EXPECT_EQ(record.q[1], 63);
+  EXPECT_EQ(record.q[2], 379);
+  EXPECT_EQ(record.q[3], 64);
 }
 
 // e2m1 * e4m3 is exact in every product, so the record holds what the codes say.
