@@ -24,6 +24,29 @@ inline __m512i broadcast(const void* src) {
   return _mm512_set1_epi32(word);
 }
 
+// sum + the products of w and the 32 bits at x, bytes or words. The product itself broadcasts them,
+// which g++ has no pattern for: it gives them an instruction and a register of their own. And left
+// to clang, the products are put in an order that needs more registers than there are.
+#ifdef HALFBYTE_EMULATED_AVX512
+inline __m512i add_bytes(__m512i sum, __m512i w, const std::int8_t* x) {
+  return _mm512_dpbusd_epi32(sum, w, broadcast(x));
+}
+inline __m512i add_words(__m512i sum, __m512i w, const std::int16_t* x) {
+  return _mm512_dpwssd_epi32(sum, w, broadcast(x));
+}
+#else
+inline __m512i add_bytes(__m512i sum, __m512i w, const std::int8_t* x) {
+  const auto& bytes = *reinterpret_cast<const std::int8_t(*)[4]>(x);
+  __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(bytes));
+  return sum;
+}
+inline __m512i add_words(__m512i sum, __m512i w, const std::int16_t* x) {
+  const auto& words = *reinterpret_cast<const std::int16_t(*)[2]>(x);
+  __asm__("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(words));
+  return sum;
+}
+#endif
+
 template <int kNumX>
 struct Totals {
   __m512 of[unsigned{kNumX}];
@@ -62,8 +85,10 @@ struct Tile {
   }
   void next() {
 #pragma GCC unroll 8
-    for (int t = 0; t < kNumX; ++t)
+    for (int t = 0; t < kNumX; ++t) {
       ++row[t];
+      __asm__("" : "+r"(row[t]));  // or g++ keeps several pointers a record, and lacks registers
+    }
   }
 };
 
@@ -130,8 +155,7 @@ inline void add_block(const Block<Int8Record>& w,
   for (int quad = 0; quad < 4; ++quad) {
 #pragma GCC unroll 8
     for (int t = 0; t < kNumX; ++t)
-      dot[t] = _mm512_dpbusd_epi32(dot[t], w.weight[quad],
-                                   broadcast(x.row[t]->q + block * 16 + quad * 4));
+      dot[t] = add_bytes(dot[t], w.weight[quad], x.row[t]->q + block * 16 + quad * 4);
   }
 #pragma GCC unroll 8
   for (int t = 0; t < kNumX; ++t) {
@@ -153,8 +177,7 @@ inline void add_block(const Block<Split15Record>& w,
   for (int pair = 1; pair < 8; ++pair) {
 #pragma GCC unroll 8
     for (int t = 0; t < kNumX; ++t)
-      dot[t] = _mm512_dpwssd_epi32(dot[t], w.weight[pair],
-                                   broadcast(x.row[t]->q + block * 16 + pair * 2));
+      dot[t] = add_words(dot[t], w.weight[pair], x.row[t]->q + block * 16 + pair * 2);
   }
 #pragma GCC unroll 8
   for (int t = 0; t < kNumX; ++t)
@@ -275,8 +298,9 @@ void decode_chunk(const std::uint8_t* panel, Chunk<Record>& chunk) {
   }
 }
 
+// Not inlined: what all tiles need leaves too few registers for the pointers of one.
 template <int kNumX, typename Record>
-void add_chunk(const Chunk<Record>& chunk, const Record* const* x, float* sums) {
+[[gnu::noinline]] void add_chunk(const Chunk<Record>& chunk, const Record* const* x, float* sums) {
   Totals<kNumX> total;
   load(sums, total);
   Tile<kNumX, Record> tile(x, chunk.first);

@@ -200,6 +200,8 @@ inline void storeu_si512(void* dst, const Lanes& a) {
 #define _mm512_loadu_ps ::halfbyte::emulated::loadu_ps
 #define _mm512_storeu_si512 ::halfbyte::emulated::storeu_si512
 
+#define HALFBYTE_EMULATED_AVX512  // products in assembly take another way
+
 #define split15_dot_avx512 split15_dot_avx512_emulated
 #define int8_dot_avx512 int8_dot_avx512_emulated
 
