@@ -281,30 +281,39 @@ constexpr std::int64_t kChunkSuperblocks = 4;
 
 template <typename Record>
 struct Chunk {
+  const std::uint8_t* src = nullptr;
   std::int64_t first = 0;  // superblock
   std::int64_t count = 0;
   Block<Record> blocks[kChunkSuperblocks][4];
 };
 
 template <typename Record>
-void decode_chunk(const std::uint8_t* panel, Chunk<Record>& chunk) {
-  const std::uint8_t* superblock = panel + chunk.first * kSuperblockBytes;
-  for (std::int64_t i = 0; i < chunk.count; ++i, superblock += kSuperblockBytes) {
+void decode_chunk(Chunk<Record>& chunk) {
+  for (std::int64_t i = 0; i < chunk.count; ++i) {
 #pragma GCC unroll 4
-    for (int block = 0; block < 4; ++block) {
-      prefetch_block(superblock, block);
-      decode(superblock, block, chunk.blocks[i][block]);
-    }
+    for (int block = 0; block < 4; ++block)
+      decode(chunk.src + i * kSuperblockBytes, block, chunk.blocks[i][block]);
   }
 }
 
+// The first two tiles also prefetch, each half of every superblock. A core waits for some 16 lines
+// at a time: if the chunk's 36 were asked for while it is decoded, that would have to wait for
+// them.
+//
 // Not inlined: what all tiles need leaves too few registers for the pointers of one.
 template <int kNumX, typename Record>
-[[gnu::noinline]] void add_chunk(const Chunk<Record>& chunk, const Record* const* x, float* sums) {
+[[gnu::noinline]] void add_chunk(const Chunk<Record>& chunk,
+                                 int tile_idx,
+                                 const Record* const* x,
+                                 float* sums) {
   Totals<kNumX> total;
   load(sums, total);
   Tile<kNumX, Record> tile(x, chunk.first);
   for (std::int64_t i = 0; i < chunk.count; ++i) {
+    if (tile_idx < 2) {
+      prefetch_block(chunk.src + i * kSuperblockBytes, tile_idx * 2);
+      prefetch_block(chunk.src + i * kSuperblockBytes, tile_idx * 2 + 1);
+    }
     add_superblock(chunk.blocks[i], tile, total);
     tile.next();
   }
@@ -350,11 +359,12 @@ void dot_many(const std::uint8_t* panel,
   for (; chunk.first < num_superblocks; chunk.first += kChunkSuperblocks) {
     const std::int64_t left = num_superblocks - chunk.first;
     chunk.count = left < kChunkSuperblocks ? left : kChunkSuperblocks;
-    decode_chunk(panel, chunk);
+    chunk.src = panel + chunk.first * kSuperblockBytes;
+    decode_chunk(chunk);
     for (int t = 0; t < num_x; t += kRowsPerTile) {
       const int count = num_x - t < kRowsPerTile ? num_x - t : kRowsPerTile;
       with_count(count, [&]<int kNumX>(Count<kNumX>) {
-        add_chunk<kNumX>(chunk, x + t, sums + t * kPanelRows);
+        add_chunk<kNumX>(chunk, t / kRowsPerTile, x + t, sums + t * kPanelRows);
       });
     }
   }
