@@ -296,9 +296,8 @@ void decode_chunk(Chunk<Record>& chunk) {
   }
 }
 
-// The first two tiles also prefetch, each half of every superblock. A core waits for some 16 lines
-// at a time: if the chunk's 36 were asked for while it is decoded, that would have to wait for
-// them.
+// The first two tiles also prefetch, each half of every superblock. Decoding reads 36 lines in no
+// time, and a core can wait for some 16: prefetches as fast as that would hold it up.
 //
 // Not inlined: what all tiles need leaves too few registers for the pointers of one.
 template <int kNumX, typename Record>

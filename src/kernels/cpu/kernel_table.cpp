@@ -117,8 +117,7 @@ constinit const KernelTable kAvxVnniKernels =
     avx2_with("avx_vnni", split15_dot_avx_vnni, int8_dot_avx_vnni);
 constinit const KernelTable kAvx512Kernels =
     avx2_with("avx512", split15_dot_avx512, int8_dot_avx512, kMaxRowTile);
-constinit const KernelTable kAmxKernels =
-    avx2_with("amx", split15_dot_amx, int8_dot_amx, kMaxRowTile);
+constinit const KernelTable kAmxKernels = avx2_with("amx", split15_dot_amx, int8_dot_amx, 32);
 
 std::span<const KernelTable* const> list_kernel_tables() {
   return kTables;
