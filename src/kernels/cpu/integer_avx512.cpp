@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // AVX-512 with VNNI and VBMI: 16 rows of a panel a register. Up to kRowsPerTile rows of x multiply
-// a panel as it is decoded, which keeps up with memory. More rows make the decoding of every tile
-// anew worth saving: a few superblocks are decoded into the first cache, and all tiles pass them
-// before the next few. Everything has internal linkage but the two kernels.
+// a panel as it is decoded, which keeps up with memory; more rows pass chunks of it that were
+// decoded once. Everything has internal linkage but the two kernels.
+#include "kernels/cpu/integer_chunks.h"
 #include "kernels/cpu/integer_zmm.h"
 
 namespace halfbyte::cpu {
@@ -276,32 +276,12 @@ void dot_few(const std::uint8_t* panel,
 
 // ------------------------------------------------------------------------------- many rows
 
-// 9 KiB of split15: two threads that share a first cache of 48 KiB leave most of it to x.
-constexpr std::int64_t kChunkSuperblocks = 4;
-
-template <typename Record>
-struct Chunk {
-  const std::uint8_t* src = nullptr;
-  std::int64_t first = 0;  // superblock
-  std::int64_t count = 0;
-  Block<Record> blocks[kChunkSuperblocks][4];
-};
-
-template <typename Record>
-void decode_chunk(Chunk<Record>& chunk) {
-  for (std::int64_t i = 0; i < chunk.count; ++i) {
-#pragma GCC unroll 4
-    for (int block = 0; block < 4; ++block)
-      decode(chunk.src + i * kSuperblockBytes, block, chunk.blocks[i][block]);
-  }
-}
-
 // The first two tiles also prefetch, each half of every superblock. Decoding reads 36 lines in no
 // time, and a core can wait for some 16: prefetches as fast as that would hold it up.
 //
 // Not inlined: what all tiles need leaves too few registers for the pointers of one.
 template <int kNumX, typename Record>
-[[gnu::noinline]] void add_chunk(const Chunk<Record>& chunk,
+[[gnu::noinline]] void add_chunk(const Chunk<Block<Record>>& chunk,
                                  int tile_idx,
                                  const Record* const* x,
                                  float* sums) {
@@ -353,20 +333,13 @@ void dot_many(const std::uint8_t* panel,
               const Record* const* x,
               int num_x,
               float* sums) {
-  __builtin_memset(sums, 0, static_cast<std::size_t>(num_x) * kPanelRows * sizeof(float));
-  Chunk<Record> chunk;
-  for (; chunk.first < num_superblocks; chunk.first += kChunkSuperblocks) {
-    const std::int64_t left = num_superblocks - chunk.first;
-    chunk.count = left < kChunkSuperblocks ? left : kChunkSuperblocks;
-    chunk.src = panel + chunk.first * kSuperblockBytes;
-    decode_chunk(chunk);
-    for (int t = 0; t < num_x; t += kRowsPerTile) {
-      const int count = num_x - t < kRowsPerTile ? num_x - t : kRowsPerTile;
-      with_count(count, [&]<int kNumX>(Count<kNumX>) {
-        add_chunk<kNumX>(chunk, t / kRowsPerTile, x + t, sums + t * kPanelRows);
-      });
-    }
-  }
+  using Blocks = Chunk<Block<Record>>;
+  const auto add_tile = [](const Blocks& chunk, int tile_idx, const Record* const* rows, int count,
+                           float* dst) {
+    with_count(count,
+               [&]<int kNumX>(Count<kNumX>) { add_chunk<kNumX>(chunk, tile_idx, rows, dst); });
+  };
+  pass_chunks<kRowsPerTile, Block<Record>>(panel, num_superblocks, x, num_x, sums, add_tile);
 }
 
 template <typename Record>
