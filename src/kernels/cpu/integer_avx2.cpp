@@ -15,6 +15,10 @@ struct PairDot {
     const __m256i pairs = _mm256_maddubs_epi16(w, x);
     return first ? pairs : _mm256_add_epi16(sum, pairs);
   }
+  static __m256i add_words(bool first, __m256i sum, __m256i w, __m256i x) {
+    const __m256i pairs = _mm256_madd_epi16(w, x);
+    return first ? pairs : _mm256_add_epi32(sum, pairs);
+  }
   static __m256i finish(__m256i sum, __m256i correction) {
     return _mm256_add_epi32(_mm256_madd_epi16(sum, _mm256_set1_epi16(1)), correction);
   }

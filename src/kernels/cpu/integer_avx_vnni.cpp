@@ -12,6 +12,9 @@ struct QuadDot {
   static __m256i add(bool first, __m256i sum, __m256i w, __m256i x) {
     return _mm256_dpbusd_avx_epi32(first ? _mm256_setzero_si256() : sum, w, x);
   }
+  static __m256i add_words(bool first, __m256i sum, __m256i w, __m256i x) {
+    return first ? _mm256_madd_epi16(w, x) : _mm256_dpwssd_avx_epi32(sum, w, x);
+  }
   static __m256i finish(__m256i sum, __m256i correction) {
     return _mm256_add_epi32(sum, correction);
   }

@@ -77,7 +77,7 @@ std::string_view missing_for_amx() {
 constexpr KernelTable avx2_with(std::string_view name,
                                 Split15Dot split15_dot,
                                 Int8Dot int8_dot,
-                                int row_tile = 8) {
+                                int row_tile = kMaxRowTile) {
   return {.name = name,
           .panel_dot = panel_dot_avx2,
           .panel_streams_dot = panel_streams_dot_avx2,
@@ -116,7 +116,7 @@ constinit const KernelTable kAvx2Kernels = avx2_with("avx2", split15_dot_avx2, i
 constinit const KernelTable kAvxVnniKernels =
     avx2_with("avx_vnni", split15_dot_avx_vnni, int8_dot_avx_vnni);
 constinit const KernelTable kAvx512Kernels =
-    avx2_with("avx512", split15_dot_avx512, int8_dot_avx512, kMaxRowTile);
+    avx2_with("avx512", split15_dot_avx512, int8_dot_avx512);
 constinit const KernelTable kAmxKernels = avx2_with("amx", split15_dot_amx, int8_dot_amx, 32);
 
 std::span<const KernelTable* const> list_kernel_tables() {

@@ -19,8 +19,8 @@ namespace halfbyte::cpu {
 /// Rows of x that one pass over a panel serves.
 inline constexpr int kTokenTile = 4;
 
-/// Rows of x that pass a panel together, at most: an expert's of 512 tokens when 8 of 128 experts
-/// take each, 32 give or take, hardly ever need a second pass.
+/// Rows of x that pass a panel together, at most: the rows of an expert of 512 tokens when each
+/// token has 8 of 128, 32 give or take, hardly ever need a second pass.
 inline constexpr int kMaxRowTile = 48;
 
 /// Panels that few rows of x pass together, where a machine reads several places of memory faster
