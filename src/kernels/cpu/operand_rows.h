@@ -37,9 +37,9 @@ struct Split15Record {
 };
 static_assert(sizeof(Split15Record) == 288);
 
-/// Where column `col` of 64 lies in Split15Record::q: columns 0 2 1 3 of every four. A 16-bit word
-/// of a panel's line holds columns j and j + 1, and its bytes become words of columns j and j + 2
-/// of their own; pairs of columns are what is multiplied.
+/// Where column `col` of 64 lies in Split15Record::q: columns 0 2 1 3 of every four. Four bytes of
+/// a panel's line are a row's four columns; the even two become one pair of words to multiply,
+/// where they lie, and the odd two another.
 constexpr std::int64_t split15_q_position(std::int64_t col) {
   return col - col % 4 + col % 2 * 2 + col % 4 / 2;
 }
