@@ -28,7 +28,9 @@ std::vector<Case> cases() {
     list.push_back({{256, 8, 512, 0, 512}, spread, 256});
     list.push_back({{257, 8, 30, 27, 3}, spread, 0});
     list.push_back({{330, 9, 64, 0, 64}, spread, 329});    // three blocks
+    list.push_back({{640, 8, 128, 0, 128}, spread, 640});  // five
     list.push_back({{700, 8, 128, 0, 128}, spread, 700});  // six
+    list.push_back({{800, 8, 128, 0, 128}, spread, 800});  // seven
     list.push_back({{1024, 8, 256, 64, 160}, spread, 1000});
     list.push_back({{4099, 6, 61, 20, 41}, spread, 4000});
     list.push_back({{16384, 8, 256, 0, 256}, spread, 16384});

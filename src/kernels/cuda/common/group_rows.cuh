@@ -122,34 +122,45 @@ __device__ int exclusive_block_sum(int value, int* total) {
   return before + sum - value;
 }
 
-/// An expert's slots in block `block`: from the first launch, or from the cluster.
-__device__ __forceinline__ int count_in(const Params& p,
-                                        const SharedStorage& s,
-                                        int block,
-                                        int expert) {
-  if (p.block_counts != nullptr) return p.block_counts[block * p.num_local_experts + expert];
-  return ptx::load_from(ptx::shared_address(s.in_block + expert), block);
+/// An expert's slots in all blocks, and in those before this one.
+struct ExpertCount {
+  int all, before;
+  __device__ __forceinline__ void add(int block, int slots) {
+    all += slots;
+    before += block < static_cast<int>(blockIdx.x) ? slots : 0;
+  }
+};
+
+/// From the first launch, or from the cluster. The first loop has no branch: its loads overlap.
+__device__ __forceinline__ ExpertCount count_expert(const Params& p,
+                                                    const SharedStorage& s,
+                                                    int expert) {
+  ExpertCount count = {};
+  if (p.block_counts != nullptr) {
+#pragma unroll 8
+    for (int b = 0; b < p.num_blocks; ++b)
+      count.add(b, p.block_counts[b * p.num_local_experts + expert]);
+    return count;
+  }
+  for (int b = 0; b < p.num_blocks; ++b) {
+    const bool own = b == static_cast<int>(blockIdx.x);
+    count.add(
+        b, own ? s.in_block[expert] : ptx::load_from(ptx::shared_address(s.in_block + expert), b));
+  }
+  return count;
 }
 
 /// Sets base[] and, in block 0, the tables of experts; returns all routes.
 __device__ int place_experts(const Params& p, const SharedStorage& s) {
   const int expert = static_cast<int>(threadIdx.x);
-  const int own = static_cast<int>(blockIdx.x);
   const bool active = expert < p.num_local_experts;
-  int count = 0;
-  int before = 0;
-#pragma unroll 8
-  for (int b = 0; active && b < p.num_blocks; ++b) {
-    const int n = b == own ? s.in_block[expert] : count_in(p, s, b, expert);
-    count += n;
-    before += b < own ? n : 0;
-  }
+  const ExpertCount count = active ? count_expert(p, s, expert) : ExpertCount{};
   int num_routes = 0;
-  const int offset = exclusive_block_sum(count, &num_routes);
-  if (active) s.base[expert] = offset + before;
-  if (own == 0) {
+  const int offset = exclusive_block_sum(count.all, &num_routes);
+  if (active) s.base[expert] = offset + count.before;
+  if (blockIdx.x == 0) {
     if (active) p.args.expert_offset[expert] = offset;
-    if (active) p.args.expert_count[expert] = count;
+    if (active) p.args.expert_count[expert] = count.all;
     if (expert == 0) p.args.expert_offset[p.num_local_experts] = num_routes;
   }
   __syncthreads();

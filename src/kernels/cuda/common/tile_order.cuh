@@ -35,10 +35,10 @@ __device__ __forceinline__ TileOrder place_tile_order(std::int32_t* memory, int 
 
 /// One warp. Places the experts of `width`, in order, behind the wider ones; a lane has a few
 /// experts, one after the other. Rolled up: a CTA fetches each instruction of this for one use.
-__device__ __forceinline__ void place_experts(const TileOrder& order,
-                                              const ExpertTiles& tiles,
-                                              int num_experts,
-                                              int width) {
+__device__ __forceinline__ void rank_experts_of_width(const TileOrder& order,
+                                                      const ExpertTiles& tiles,
+                                                      int num_experts,
+                                                      int width) {
   const int each = (num_experts + 31) / 32;
   const int first = static_cast<int>(threadIdx.x) % 32 * each;
   const int end = min(first + each, num_experts);
@@ -81,7 +81,7 @@ __device__ void build_tile_order(const TileOrder& order,
     order.start[i] = tiles.tile_start[num_experts];
   __syncthreads();
   const int width = kWidest - thread / 32 * 16;
-  if (width > 0) place_experts(order, tiles, num_experts, width);
+  if (width > 0) rank_experts_of_width(order, tiles, num_experts, width);
   __syncthreads();
 }
 

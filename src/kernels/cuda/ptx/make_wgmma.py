@@ -23,6 +23,8 @@ __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_grou
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory"); }
 
+/// Registers a thread has at launch, at most, where `num_ctas` of `num_threads` share a multiprocessor.
+constexpr int launch_registers(int num_threads, int num_ctas) { return 65536 / (num_threads * num_ctas) / 8 * 8; }
 /// Registers a thread of the calling warpgroup.
 template <int kCount>
 __device__ __forceinline__ void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount)); }

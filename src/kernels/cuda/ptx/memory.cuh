@@ -148,7 +148,8 @@ __device__ __forceinline__ void fence_async_proxy() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/// Lets the next kernel of the stream start; its memory reads wait in wait_for_previous_kernel.
+/// Lets the next kernel of the stream start; its memory reads wait in wait_for_previous_kernel. Not
+/// before a kernel that reads what earlier ones wrote without waiting: see wait_then_launch_next.
 __device__ __forceinline__ void launch_next_kernel() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }

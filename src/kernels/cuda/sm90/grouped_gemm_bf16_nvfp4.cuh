@@ -30,6 +30,12 @@ struct Kernel {
   static constexpr int kTiles = gemm_tiles_per_warpgroup(kTileTokens);
   static constexpr int kNumConsumerWarps = gemm_num_consumer_warps(kTileTokens);
   static constexpr int kNumThreads = num_threads(kTileTokens);
+  // Of a thread, once the copying warps have given what they do not need: a warp that asked for
+  // more than a CTA has would wait for ever.
+  static constexpr int kConsumerRegisters = kTiles == 2 ? 240 : 112;
+  static constexpr int kCopyRegisters = kTiles == 2 ? 24 : 32;
+  static_assert(32 * kNumConsumerWarps * kConsumerRegisters + 128 * kCopyRegisters <=
+                ptx::launch_registers(kNumThreads, 1) * kNumThreads);
   static constexpr int kNumStages = gemm_num_stages(kTileTokens);
   static constexpr int kGroup = gemm_stages_per_group(kTileTokens);
   static constexpr int kNumParts = 3;  // of a stage, each copied by a thread of its own
@@ -309,11 +315,11 @@ struct Kernel {
     });
     const int warp = static_cast<int>(threadIdx.x) / 32;
     if (warp >= kNumConsumerWarps) {
-      ptx::fewer_registers<kTiles == 2 ? 24 : 32>();
+      ptx::fewer_registers<kCopyRegisters>();
       const int part = warp - kNumConsumerWarps;
       if (part < kNumParts && threadIdx.x % 32 == 0) copy_operands(p, s, part);
     } else {
-      ptx::more_registers<kTiles == 2 ? 240 : 112>();
+      ptx::more_registers<kConsumerRegisters>();
       multiply<kOutput>(p, s, typename Widths<kTileTokens>::List());
     }
   }

@@ -47,8 +47,15 @@ struct Kernel {
   static constexpr bool kOneCta = fp8_ctas_per_multiprocessor(kTileTokens) == 1;
   static constexpr int kCluster = fp8_cluster_ctas(kTileTokens);
   static constexpr int kNumParts = kOneCta ? 2 : 1;  // of a stage, each copied by a thread
-  static constexpr bool kSharesRegisters = fp8_num_threads(kTileTokens) % 128 == 0;
   static constexpr int kNumThreads = fp8_num_threads(kTileTokens);
+  // As in grouped_gemm_bf16_nvfp4: where a whole warpgroup copies, it gives registers away.
+  static constexpr bool kSharesRegisters = kNumThreads == 32 * kFp8NumConsumerWarps + 128;
+  static constexpr int kConsumerRegisters = kOneCta ? 240 : 104;
+  static constexpr int kCopyRegisters = kOneCta ? 24 : 32;
+  static_assert(!kSharesRegisters ||
+                32 * kFp8NumConsumerWarps * kConsumerRegisters + 128 * kCopyRegisters <=
+                    ptx::launch_registers(kNumThreads, fp8_ctas_per_multiprocessor(kTileTokens)) *
+                        kNumThreads);
   using Decoded = std::uint32_t[2][8];  // of a lane: a stage's halves of 64 columns
   using Ring = cuda::RingPosition<kNumStages>;
 
@@ -347,11 +354,11 @@ struct Kernel {
     });
     const int warp = static_cast<int>(threadIdx.x) / 32;
     if (warp >= kFp8NumConsumerWarps) {
-      if constexpr (kSharesRegisters) ptx::fewer_registers<kOneCta ? 24 : 32>();
+      if constexpr (kSharesRegisters) ptx::fewer_registers<kCopyRegisters>();
       const int part = warp - kFp8NumConsumerWarps;
       if (part < kNumParts && threadIdx.x % 32 == 0) copy_operands(p, s, part);
     } else {
-      if constexpr (kSharesRegisters) ptx::more_registers<kOneCta ? 240 : 104>();
+      if constexpr (kSharesRegisters) ptx::more_registers<kConsumerRegisters>();
       multiply<kOutput>(p, s, typename Widths<kTileTokens>::List());
     }
     // Nobody leaves while others copy into its memory or arrive at its barriers.

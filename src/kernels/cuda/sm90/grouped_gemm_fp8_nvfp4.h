@@ -35,8 +35,9 @@ struct GroupedGemmFp8Config {
 };
 
 /// Device pointers, 16-byte aligned. Routes of expert e are rows expert_offset[e] and following.
-/// Counts, offsets and weights are read while the kernel before still runs: it is one that writes
-/// none of them and lets this one start only after its own wait (ptx::wait_then_launch_next).
+/// Counts, offsets, weights and row factors are read while the kernel before still runs: it is one
+/// that writes none of them and lets this one start only after its own wait
+/// (ptx::wait_then_launch_next).
 struct GroupedGemmFp8Args {
   const std::uint8_t* tokens = nullptr;         // TokenTiles of a byte a column, padded_cols()
   const float* token_scale = nullptr;           // of the tiles, TokenTiles::scale_index
