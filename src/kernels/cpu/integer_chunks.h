@@ -11,7 +11,8 @@
 namespace halfbyte::cpu {
 namespace {
 
-// 9 KiB of split15, 6 of int8: most of a first cache, which two threads may share, is left to x.
+// 9 KiB of split15, 6 of int8: they stay in a first cache that two threads share, while x comes
+// from the second.
 constexpr std::int64_t kChunkSuperblocks = 4;
 
 // `Block`: 16 columns of a panel in registers that are ready to multiply.
@@ -23,6 +24,7 @@ struct Chunk {
   Block blocks[kChunkSuperblocks][4];
 };
 
+// The unit defines decode(superblock, block, Block&).
 template <typename Block>
 void decode_chunk(Chunk<Block>& chunk) {
   for (std::int64_t i = 0; i < chunk.count; ++i) {

@@ -109,8 +109,8 @@ __device__ __forceinline__ void arrive_after_copies(std::uint32_t barrier) {
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/// Into L1.
-__device__ __forceinline__ void prefetch(const void* pointer) {
+
+__device__ __forceinline__ void prefetch_l1(const void* pointer) {
   asm volatile("prefetch.global.L1 [%0];" ::"l"(pointer));
 }
 

@@ -7,7 +7,7 @@ namespace halfbyte::sm90 {
 namespace {
 
 constexpr int kTileTokens[] = {64, 96, 160};
-constexpr int kQuantizedTileTokens[] = {64, 160};
+constexpr int kW4a4TileTokens[] = {64, 160};
 
 /// Up to so many rows an expert on average, few have more than 64.
 constexpr double kMaxNarrowRows = 52;
@@ -32,7 +32,7 @@ std::span<const int> list_tile_tokens(GemmOutput output) {
       return kTileTokens;
     case GemmOutput::kQuantized:
     case GemmOutput::kScaledRows:
-      return kQuantizedTileTokens;
+      return kW4a4TileTokens;
   }
   return {};
 }

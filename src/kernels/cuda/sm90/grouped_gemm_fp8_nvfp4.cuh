@@ -317,7 +317,7 @@ struct Kernel {
       // The products hide what the epilogue would wait for.
       const Tile& next = s.queue.tiles[queue.slot];
       if (next.row_cell < p.row_tiles * kSlabCells)
-        ptx::prefetch(Store<kWidth>::row_factors(p, next.expert, next.row_cell * 2 + warp));
+        ptx::prefetch_l1(Store<kWidth>::row_factors(p, next.expert, next.row_cell * 2 + warp));
       float acc[kWidth / 2];
       multiply_tile<kWidth>(p, s, lane, ring, turns, a, acc);
       const Tile tile = s.queue.pop(queue);
