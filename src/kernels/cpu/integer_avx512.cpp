@@ -26,7 +26,8 @@ inline __m512i broadcast(const void* src) {
 
 // sum + the products of w and the 32 bits at x, bytes or words. The product itself broadcasts them,
 // which g++ has no pattern for: it gives them an instruction and a register of their own. And left
-// to clang, the products are put in an order that needs more registers than there are.
+// to clang, the products are put in an order that needs more registers than there are. The
+// emulation takes the intrinsics: only a machine with AVX-512 tests the assembly.
 #ifdef HALFBYTE_EMULATED_AVX512
 inline __m512i add_bytes(__m512i sum, __m512i w, const std::int8_t* x) {
   return _mm512_dpbusd_epi32(sum, w, broadcast(x));

@@ -40,16 +40,11 @@ inline __m256 load_block_scale(const std::uint8_t* superblock, int block, int ha
   return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 20));
 }
 
-inline __m256i four_bytes(const std::int8_t* src) {
-  std::int32_t bytes;
-  __builtin_memcpy(&bytes, src, sizeof(bytes));
-  return _mm256_set1_epi32(bytes);
-}
-
-inline __m256i two_words(const std::int16_t* src) {
-  std::int32_t words;
-  __builtin_memcpy(&words, src, sizeof(words));
-  return _mm256_set1_epi32(words);
+// The 32 bits at `src`, 8 times.
+inline __m256i broadcast(const void* src) {
+  std::int32_t word;
+  __builtin_memcpy(&word, src, sizeof(word));
+  return _mm256_set1_epi32(word);
 }
 
 // Past a panel's end the next one begins.
@@ -119,8 +114,8 @@ inline void add_block(const std::uint8_t* superblock,
 #pragma GCC unroll 4
       for (int t = 0; t < kNumX; ++t) {
         const int at = block * 16 + quad * 4;
-        low[h][t] = Dot::add(quad == 0, low[h][t], w, four_bytes(x[t]->low + at));
-        high[h][t] = Dot::add(quad == 0, high[h][t], w, four_bytes(x[t]->high + at));
+        low[h][t] = Dot::add(quad == 0, low[h][t], w, broadcast(x[t]->low + at));
+        high[h][t] = Dot::add(quad == 0, high[h][t], w, broadcast(x[t]->high + at));
         add_here(low[h][t]);
         add_here(high[h][t]);
       }
@@ -175,7 +170,7 @@ inline void add_block(const std::uint8_t* superblock,
 #pragma GCC unroll 4
       for (int t = 0; t < kNumX; ++t) {
         const std::int8_t* q = x[t]->q + block * 16 + quad * 4;
-        sum[h][t] = Dot::add(quad == 0, sum[h][t], w, four_bytes(q));
+        sum[h][t] = Dot::add(quad == 0, sum[h][t], w, broadcast(q));
         add_here(sum[h][t]);
       }
     }
@@ -321,7 +316,7 @@ inline void add_block(const Block<Int8Record>& w,
   for (int quad = 0; quad < 4; ++quad) {
 #pragma GCC unroll 3
     for (int t = 0; t < kNumX; ++t) {
-      const __m256i q = four_bytes(x[t]->q + block * 16 + quad * 4);
+      const __m256i q = broadcast(x[t]->q + block * 16 + quad * 4);
 #pragma GCC unroll 2
       for (int h = 0; h < 2; ++h) {
         sum[h][t] = Dot::add(quad == 0, sum[h][t], w.weight[quad][h], q);
@@ -351,7 +346,7 @@ inline void add_block(const Block<Split15Record>& w,
   for (int pair = 0; pair < 8; ++pair) {
 #pragma GCC unroll 3
     for (int t = 0; t < kNumX; ++t) {
-      const __m256i q = two_words(x[t]->q + block * 16 + pair * 2);
+      const __m256i q = broadcast(x[t]->q + block * 16 + pair * 2);
 #pragma GCC unroll 2
       for (int h = 0; h < 2; ++h) {
         dot[h][t] = Dot::add_words(pair == 0, dot[h][t], w.weight[pair][h], q);

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/common/warp_sum.cuh"
+
 namespace halfbyte::cuda {
 
 /// In shared memory.
@@ -22,14 +24,6 @@ struct TileIndex {
 
 __device__ __forceinline__ ExpertTiles place_expert_tiles(std::int32_t* memory, int num_experts) {
   return {memory, memory + num_experts + 1, memory + 2 * num_experts + 1};
-}
-
-__device__ __forceinline__ int inclusive_warp_sum(int value) {
-  for (int d = 1; d < 32; d *= 2) {
-    const int other = __shfl_up_sync(~0U, value, static_cast<unsigned>(d));
-    if (static_cast<int>(threadIdx.x) % 32 >= d) value += other;
-  }
-  return value;
 }
 
 /// Called by all kThreads threads; each has a few experts, one after the other.

@@ -6,6 +6,7 @@
 #define HALFBYTE_KERNELS_CUDA_COMMON_GROUP_ROWS_CUH_
 
 #include "kernels/cuda/common/group_rows.h"
+#include "kernels/cuda/common/warp_sum.cuh"
 #include "kernels/cuda/ptx/cluster.cuh"
 #include "kernels/cuda/ptx/memory.cuh"
 
@@ -105,11 +106,7 @@ __device__ int exclusive_block_sum(int value, int* total) {
   __shared__ int warp_sum[kNumWarps];
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  int sum = value;
-  for (int d = 1; d < 32; d *= 2) {
-    const int other = __shfl_up_sync(~0U, sum, static_cast<unsigned>(d));
-    if (lane >= d) sum += other;
-  }
+  const int sum = inclusive_warp_sum(value);
   if (lane == 31) warp_sum[warp] = sum;
   __syncthreads();
   int before = 0;

@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kMaxLocalExperts = 512;  // one thread an expert
 constexpr int kNumWarps = 16;
-constexpr int kMaxClusterBlocks =
-    8;  // that tell each other their counts; more need a launch before
+// Blocks that tell each other their counts; more need a launch before.
+constexpr int kMaxClusterBlocks = 8;
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #define HALFBYTE_KERNELS_CUDA_COMMON_TILE_ORDER_CUH_
 
 #include "kernels/cuda/common/expert_tiles.cuh"
+#include "kernels/cuda/common/warp_sum.cuh"
 
 namespace halfbyte::cuda {
 
@@ -33,7 +34,7 @@ __device__ __forceinline__ TileOrder place_tile_order(std::int32_t* memory, int 
   return {memory, memory + num_experts + 1, memory + 2 * num_experts + 1};
 }
 
-/// One warp. Places the experts of `width`, in order, behind the wider ones; a lane has a few
+/// One warp. Ranks the experts of `width`, in order, behind the wider ones; a lane has a few
 /// experts, one after the other. Rolled up: a CTA fetches each instruction of this for one use.
 __device__ __forceinline__ void rank_experts_of_width(const TileOrder& order,
                                                       const ExpertTiles& tiles,

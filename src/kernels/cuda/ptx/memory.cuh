@@ -43,6 +43,7 @@ __device__ __forceinline__ float4 load_shared_float4(std::uint32_t address) {
 __device__ __forceinline__ void store_shared_4(std::uint32_t address, std::uint32_t v) {
   asm volatile("st.shared.u32 [%0],%1;" ::"r"(address), "r"(v) : "memory");
 }
+
 __device__ __forceinline__ void store_shared_16(std::uint32_t address, uint4 v) {
   asm volatile("st.shared.v4.u32 [%0],{%1,%2,%3,%4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z),
                "r"(v.w)
@@ -148,8 +149,8 @@ __device__ __forceinline__ void fence_async_proxy() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/// Lets the next kernel of the stream start; its memory reads wait in wait_for_previous_kernel. Not
-/// before a kernel that reads what earlier ones wrote without waiting: see wait_then_launch_next.
+/// Lets the next kernel of the stream start; its memory reads wait in wait_for_previous_kernel. If
+/// that kernel reads anything before its wait, wait_then_launch_next() is wanted instead.
 __device__ __forceinline__ void launch_next_kernel() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }

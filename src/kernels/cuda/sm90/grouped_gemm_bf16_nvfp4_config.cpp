@@ -6,7 +6,7 @@
 namespace halfbyte::sm90 {
 namespace {
 
-constexpr int kTileTokens[] = {64, 96, 160};
+constexpr int kTileTokens[] = {64, 96, 160};  // 96 by tuning alone
 constexpr int kW4a4TileTokens[] = {64, 160};
 
 /// Up to so many rows an expert on average, few have more than 64.

@@ -43,8 +43,8 @@ __device__ __forceinline__ void for_each_tile_row(const cuda::ExpertTiles& tiles
   }
 }
 
-/// Warps of a block's `num_warps` that share a row, so that few rows keep all of them busy: a power
-/// of two that divides num_warps, which is one.
+/// Warps of a block's `num_warps` that share a row, so that few rows keep all of them busy. Both
+/// are powers of two.
 __device__ __forceinline__ int warps_per_row(const cuda::ExpertTiles& tiles,
                                              const TokenTiles& shape,
                                              int num_experts,
